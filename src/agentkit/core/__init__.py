@@ -1,0 +1,1 @@
+"""The floors everything stands on: contracts and the runtime."""

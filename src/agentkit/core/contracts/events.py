@@ -1,0 +1,155 @@
+"""What a call and a run tell while they happen.
+
+Chat and tool events flow through the middleware chains; run events wrap them with their place in the run.
+`visible` marks chat events a consumer may have acted on: after the first one an attempt is never repeated.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, TypeAlias
+
+from msgspec import Struct
+
+from agentkit.core.contracts.messages import AssistantMessage, JsonValue, Part, ToolCall
+from agentkit.core.contracts.pricing import CostRecord
+from agentkit.core.contracts.usage import Usage
+
+__all__ = [
+    "AttemptEnded",
+    "ChatEnd",
+    "ChatEvent",
+    "ChatResponse",
+    "ChatStart",
+    "ReasoningDelta",
+    "StopReason",
+    "TextDelta",
+    "ToolCallDelta",
+    "ToolCallReady",
+    "ToolEnded",
+    "ToolUpdate",
+    "ToolOutcome",
+    "ToolProgress",
+    "ToolResult",
+    "ToolStarted",
+]
+
+StopReason: TypeAlias = Literal["stop", "length", "tool_calls", "stop_sequence", "refusal", "content_filter", "pause"]
+
+
+class ChatResponse(Struct, frozen=True):
+    """A whole answer of a model.
+
+    `stop_reason` is ours, `raw_stop_reason` the provider's; `model` is what the provider says it used.
+    `attempts` are the priced rows of every attempt behind this answer.
+    """
+
+    message: AssistantMessage
+    usage: Usage = Usage(None, None)
+    stop_reason: StopReason = "stop"
+    raw_stop_reason: str = ""
+    model: str = ""
+    provider: str = ""
+    response_id: str = ""
+    request_id: str = ""
+    service_tier: str | None = None
+    attempts: tuple[CostRecord, ...] = ()
+
+
+class ChatStart(Struct, frozen=True, tag="chat_start"):
+    """The provider accepted the request and began to answer."""
+
+    visible: ClassVar[bool] = False
+    model: str = ""
+    provider: str = ""
+    response_id: str = ""
+
+
+class TextDelta(Struct, frozen=True, tag="text_delta"):
+    """A piece of the answer's text."""
+
+    visible: ClassVar[bool] = True
+    text: str
+
+
+class ReasoningDelta(Struct, frozen=True, tag="reasoning_delta"):
+    """A piece of readable reasoning."""
+
+    visible: ClassVar[bool] = True
+    text: str
+
+
+class ToolCallDelta(Struct, frozen=True, tag="tool_call_delta"):
+    """A piece of the arguments of the call at `index`; `id` and `name` are known from the first piece on."""
+
+    visible: ClassVar[bool] = True
+    index: int
+    id: str
+    name: str
+    arguments: str
+
+
+class ToolCallReady(Struct, frozen=True, tag="tool_call_ready"):
+    """The call at `index` is complete and its arguments are valid JSON."""
+
+    visible: ClassVar[bool] = True
+    index: int
+    call: ToolCall
+
+
+class AttemptEnded(Struct, frozen=True, tag="attempt_ended"):
+    """One attempt is over and priced; failed attempts too."""
+
+    visible: ClassVar[bool] = False
+    record: CostRecord
+
+
+class ChatEnd(Struct, frozen=True, tag="chat_end"):
+    """The last chat event: the whole answer, folded once by the provider."""
+
+    visible: ClassVar[bool] = True
+    response: ChatResponse
+
+
+ChatEvent: TypeAlias = ChatStart | TextDelta | ReasoningDelta | ToolCallDelta | ToolCallReady | AttemptEnded | ChatEnd
+
+ToolOutcome: TypeAlias = Literal["ok", "error", "denied", "unknown", "pending"]
+
+
+class ToolResult(Struct, frozen=True):
+    """What a tool call came to: the content for the model, and whether it happened.
+
+    `unknown`: a side effect may or may not have happened; `pending`: an approval is awaited, nothing ran.
+    """
+
+    content: str | tuple[Part, ...]
+    outcome: ToolOutcome = "ok"
+    detail: JsonValue = None
+
+    @property
+    def is_error(self) -> bool:
+        """Return whether the model should read this as a failure."""
+        return self.outcome != "ok"
+
+
+class ToolStarted(Struct, frozen=True, tag="tool_started"):
+    """A tool call begins."""
+
+    call: ToolCall
+
+
+class ToolProgress(Struct, frozen=True, tag="tool_progress"):
+    """A tool tells how far it is."""
+
+    call: ToolCall
+    text: str = ""
+    data: JsonValue = None
+
+
+class ToolEnded(Struct, frozen=True, tag="tool_ended"):
+    """The last tool event: the call's one result."""
+
+    call: ToolCall
+    result: ToolResult
+
+
+ToolUpdate: TypeAlias = ToolStarted | ToolProgress | ToolEnded

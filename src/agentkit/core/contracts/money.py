@@ -1,0 +1,88 @@
+"""Exact money: US dollars as `Decimal` with twelve places, whatever decimal context the host has set."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, DecimalException
+
+from agentkit.errors import MoneyPrecisionError
+
+__all__ = [
+    "MONEY_SCALE",
+    "ZERO",
+    "Money",
+    "add_money",
+    "multiply_money",
+    "render_money",
+    "subtract_money",
+    "to_cents",
+    "to_money",
+]
+
+MONEY_SCALE = 12
+ZERO = Decimal(0)
+Money = Decimal | float | int | str
+
+_CONTEXT = Context(prec=60, rounding=ROUND_HALF_EVEN)
+_QUANTUM = Decimal(1).scaleb(-MONEY_SCALE, context=_CONTEXT)
+_CENT = Decimal("0.01")
+_LARGEST = Decimal(10) ** 26  # NUMERIC(38, 12) leaves 26 places before the point
+
+
+def to_money(value: Money, *, strict: bool = False) -> Decimal:
+    """Return dollars quantised to twelve places, half up; a float enters by its decimal spelling.
+
+    Raises MoneyPrecisionError when the value is not finite, no number, too large, or (strict) has more places.
+    """
+    amount = _parse(value)
+    if abs(amount) >= _LARGEST:
+        raise MoneyPrecisionError(f"{value!r} is too large for money: at most 26 digits before the point.")
+    exact = amount.quantize(_QUANTUM, rounding=ROUND_HALF_UP, context=_CONTEXT)
+    if strict and exact != amount:
+        raise MoneyPrecisionError(
+            f"{value!r} has more than {MONEY_SCALE} decimal places; write {render_money(exact)!r} instead."
+        )
+    return exact
+
+
+def _parse(value: Money) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, (Decimal, float, int, str)):
+        raise MoneyPrecisionError(f"{value!r} is not an amount of money; pass a Decimal, str, int or float.")
+    try:
+        amount = value if isinstance(value, Decimal) else Decimal(str(value).strip())
+    except (DecimalException, ValueError) as exc:
+        raise MoneyPrecisionError(f"{value!r} is not an amount of money; pass digits such as '0.25'.") from exc
+    if not amount.is_finite():
+        raise MoneyPrecisionError(f"{value!r} is not a finite amount of money; leave the ceiling out for none.")
+    return amount
+
+
+def add_money(left: Decimal, right: Decimal) -> Decimal:
+    """Return the exact sum, unaffected by the host's decimal context."""
+    return _CONTEXT.add(left, right)
+
+
+def subtract_money(left: Decimal, right: Decimal) -> Decimal:
+    """Return the exact difference, unaffected by the host's decimal context."""
+    return _CONTEXT.subtract(left, right)
+
+
+def multiply_money(left: Decimal, right: Decimal | int) -> Decimal:
+    """Return the exact product, unaffected by the host's decimal context."""
+    return _CONTEXT.multiply(left, right)
+
+
+def to_cents(amount: Decimal) -> int:
+    """Return whole cents, half up; for reading only, never per charge."""
+    return int(_CONTEXT.multiply(amount.quantize(_CENT, rounding=ROUND_HALF_UP, context=_CONTEXT), Decimal(100)))
+
+
+def render_money(amount: Decimal) -> str:
+    """Return the amount without padding zeros and without an exponent, with at least no sign lost."""
+    text = f"{amount:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def to_nano(amount: Decimal) -> int:
+    """Return whole nano-dollars, rounded up, for stores that count integers."""
+    scaled = _CONTEXT.multiply(amount, Decimal(10**9))
+    return int(scaled.to_integral_value(rounding=ROUND_CEILING, context=_CONTEXT))

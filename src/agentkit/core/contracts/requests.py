@@ -1,0 +1,80 @@
+"""What is asked of a model."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from agentkit.core.contracts.messages import JsonObject, JsonValue, Message
+
+__all__ = ["ChatRequest", "ModelSettings", "OutputSpec", "ReasoningEffort", "ToolChoice", "ToolSpec"]
+
+ReasoningEffort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+class ToolSpec(Struct, frozen=True, weakref=True):
+    """A tool as a model sees it; `parameters` is a JSON Schema of type object."""
+
+    name: str
+    description: str
+    parameters: JsonObject
+    strict: bool | None = None
+
+
+class OutputSpec(Struct, frozen=True, weakref=True):
+    """The JSON Schema an answer has to fit; `strict` None lets the provider's profile decide."""
+
+    name: str
+    schema: JsonObject
+    strict: bool | None = None
+
+
+class ToolChoice(Struct, frozen=True):
+    """Whether and which tool the model has to call; `name` only with mode "tool"."""
+
+    mode: Literal["auto", "none", "required", "tool"] = "auto"
+    name: str = ""
+
+
+class ModelSettings(Struct, frozen=True, kw_only=True):
+    """Knobs of a call; None leaves the provider's default.
+
+    `max_tokens` caps the output including reasoning; `extra` is merged into the wire body last, for what has no
+    common name.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    reasoning_effort: ReasoningEffort | None = None
+    parallel_tool_calls: bool | None = None
+    service_tier: str | None = None
+    metadata: dict[str, str] | None = None
+    extra: dict[str, JsonValue] | None = None
+
+    def over(self, base: ModelSettings | None) -> ModelSettings:
+        """Return these settings with the gaps filled from `base`."""
+        if base is None:
+            return self
+        fields = {
+            name: mine if (mine := getattr(self, name)) not in (None, ()) else getattr(base, name)
+            for name in self.__struct_fields__
+        }
+        return ModelSettings(**fields)
+
+
+class ChatRequest(Struct, frozen=True):
+    """One request to a model: the conversation, what it may call, the shape of the answer, the knobs.
+
+    `stream` asks the wire for a stream; events are the same either way.
+    """
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    tool_choice: ToolChoice | None = None
+    output: OutputSpec | None = None
+    settings: ModelSettings = ModelSettings()
+    stream: bool = True

@@ -1,0 +1,45 @@
+"""What a model call consumed, in tokens."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+__all__ = ["Usage"]
+
+
+class Usage(Struct, frozen=True):
+    """Tokens of one response, or of several added up.
+
+    `input_tokens` is everything the model read: ordinary, cache reads and cache writes. `output_tokens` includes
+    reasoning. The parts stand beside them. None means unknown, never zero; a sum with an unknown part is None.
+    `estimated` says that at least one number was estimated here rather than reported.
+    """
+
+    input_tokens: int | None = 0
+    output_tokens: int | None = 0
+    cache_read_tokens: int | None = 0
+    cache_write_tokens: int | None = 0
+    cache_write_1h_tokens: int | None = 0
+    reasoning_tokens: int | None = 0
+    estimated: bool = False
+
+    @property
+    def total_tokens(self) -> int | None:
+        """Return input plus output, None when either is unknown."""
+        return _add(self.input_tokens, self.output_tokens)
+
+    def __add__(self, other: Usage) -> Usage:
+        """Return the sum; an unknown part makes that part of the sum unknown."""
+        return Usage(
+            _add(self.input_tokens, other.input_tokens),
+            _add(self.output_tokens, other.output_tokens),
+            _add(self.cache_read_tokens, other.cache_read_tokens),
+            _add(self.cache_write_tokens, other.cache_write_tokens),
+            _add(self.cache_write_1h_tokens, other.cache_write_1h_tokens),
+            _add(self.reasoning_tokens, other.reasoning_tokens),
+            self.estimated or other.estimated,
+        )
+
+
+def _add(left: int | None, right: int | None) -> int | None:
+    return None if left is None or right is None else left + right
