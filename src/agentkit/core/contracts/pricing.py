@@ -63,7 +63,8 @@ class Quote(Struct, frozen=True):
 class CostRecord(Struct, frozen=True, kw_only=True):
     """The priced row of one attempt: who, which model, what was used, at which rates, what it cost.
 
-    `cost` is dollars, None when the model is unpriced or the usage unknown.
+    `cost` is dollars, None when the model is unpriced or the usage unknown. `accepted` marks the attempt by which its
+    logical call counts: it delivered something, or was cut short while delivering.
     """
 
     run_id: str
@@ -79,6 +80,7 @@ class CostRecord(Struct, frozen=True, kw_only=True):
     rates: Rates | None = None
     service_tier: str | None = None
     seconds: float = 0.0
+    accepted: bool = True
 
 
 class Charge(Struct, frozen=True):

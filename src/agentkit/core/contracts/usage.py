@@ -40,6 +40,21 @@ class Usage(Struct, frozen=True):
             self.estimated or other.estimated,
         )
 
+    def minus(self, other: Usage) -> Usage:
+        """Return the difference; an unknown part makes that part of it unknown."""
+        return self + Usage(
+            _negative(other.input_tokens),
+            _negative(other.output_tokens),
+            _negative(other.cache_read_tokens),
+            _negative(other.cache_write_tokens),
+            _negative(other.cache_write_1h_tokens),
+            _negative(other.reasoning_tokens),
+        )
+
+
+def _negative(value: int | None) -> int | None:
+    return None if value is None else -value
+
 
 def _add(left: int | None, right: int | None) -> int | None:
     return None if left is None or right is None else left + right

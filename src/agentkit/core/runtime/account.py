@@ -1,0 +1,122 @@
+"""What a run has used so far, its sub-agents included."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+from msgspec import Struct
+
+from agentkit.core.contracts import ZERO, ChatRequest, CostRecord, Message, Usage, add_money, subtract_money
+from agentkit.core.runtime.estimate import message_tokens, spec_tokens
+
+__all__ = ["AccountState", "RunAccount", "Tally"]
+
+_OUTPUTS_KEPT = 64
+
+
+class AccountState(Struct, frozen=True):
+    """A run's account as a checkpoint stores it; `spent` is dollars, `version` counts its charges."""
+
+    spent: Decimal = ZERO
+    unpriced: int = 0
+    calls: int = 0
+    usage: Usage = Usage()
+    version: int = 0
+
+
+class Tally:
+    """Running sums of money, calls and tokens; not thread-safe by itself."""
+
+    __slots__ = ("calls", "spent", "unpriced", "usage", "version")
+
+    def __init__(self, state: AccountState = AccountState()) -> None:  # noqa: B008
+        self.spent = state.spent
+        self.unpriced = state.unpriced
+        self.calls = state.calls
+        self.usage = state.usage
+        self.version = state.version
+
+    def add(self, usage: Usage, cost: Decimal | None, *, calls: int) -> None:
+        """Add one attempt; a cost of None makes the sum a lower bound for good."""
+        self.usage = self.usage + usage
+        self.calls += calls
+        self.version += 1
+        if cost is None:
+            self.unpriced += 1
+        else:
+            self.spent = add_money(self.spent, cost)
+
+    def replace(self, old: AccountState, new: AccountState) -> None:
+        """Count `new` where `old` was counted before."""
+        self.spent = add_money(self.spent, subtract_money(new.spent, old.spent))
+        self.unpriced += new.unpriced - old.unpriced
+        self.calls += new.calls - old.calls
+        self.usage = self.usage + new.usage.minus(old.usage)
+        self.version += 1
+
+    def state(self) -> AccountState:
+        """Return the sums as a value."""
+        return AccountState(self.spent, self.unpriced, self.calls, self.usage, self.version)
+
+
+class RunAccount:
+    """The priced rows of a run and their sums; a child's rows are also its parents'.
+
+    Also remembers, for the next bound, how long answers were and how much the conversation weighed.
+    """
+
+    __slots__ = ("_estimate", "_outputs", "parent", "records", "tally")
+
+    def __init__(self, parent: RunAccount | None = None, state: AccountState = AccountState()) -> None:  # noqa: B008
+        self.parent = parent
+        self.tally = Tally(state)
+        self.records: list[CostRecord] = []
+        self._outputs: dict[str, list[int]] | None = None
+        self._estimate: tuple[int, Message, int] | None = None
+
+    @property
+    def cost(self) -> Decimal | None:
+        """Return dollars spent, None when a part is unpriced."""
+        return None if self.tally.unpriced else self.tally.spent
+
+    def add(self, record: CostRecord) -> None:
+        """Add a row here and in every parent."""
+        calls = 1 if record.accepted else 0
+        account: RunAccount | None = self
+        while account is not None:
+            account.records.append(record)
+            account.tally.add(record.usage, record.cost, calls=calls)
+            account = account.parent
+        output = record.usage.output_tokens
+        if output is not None and record.accepted:
+            self._remember_output(record.model, output)
+
+    def likely_output(self, model: str) -> int | None:
+        """Return the 95th percentile of this run's answers of that model in tokens, None before the first."""
+        kept = self._outputs.get(model) if self._outputs else None
+        if not kept:
+            return None
+        ordered = sorted(kept)
+        return ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))]
+
+    def estimate_input(self, request: ChatRequest) -> int:
+        """Return the tokens the request will likely be, weighing only what is new since the last one."""
+        messages = request.messages
+        known = 0
+        start = 0
+        if self._estimate is not None:
+            count, last, tokens = self._estimate
+            if len(messages) >= count and messages[count - 1] is last:
+                start, known = count, tokens
+        known += sum(message_tokens(message) for message in messages[start:])
+        if messages:
+            self._estimate = (len(messages), messages[-1], known)
+        return known + sum(spec_tokens(spec) for spec in request.tools)
+
+    def _remember_output(self, model: str, tokens: int) -> None:
+        if self._outputs is None:
+            self._outputs = {}
+        kept = self._outputs.setdefault(model, [])
+        kept.append(tokens)
+        if len(kept) > _OUTPUTS_KEPT:
+            del kept[0]

@@ -1,0 +1,164 @@
+"""Attempts in flight and those who wait for them to end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from decimal import Decimal
+
+from msgspec import Struct
+
+from agentkit.core.contracts import ZERO, Call, ChatRequest, Quote, add_money, subtract_money
+from agentkit.core.runtime.clock import Clock
+
+__all__ = ["NOTHING_HELD", "Held", "Ticket", "WaitingRoom"]
+
+
+class Held(Struct, frozen=True):
+    """What attempts in flight have reserved together; `cost` is dollars."""
+
+    cost: Decimal = ZERO
+    input_tokens: int = 0
+    output_tokens: int = 0
+    calls: int = 0
+
+    def plus(self, quote: Quote) -> Held:
+        """Return the sum with one more attempt."""
+        return Held(
+            self.cost if quote.cost is None else add_money(self.cost, quote.cost),
+            self.input_tokens + quote.input_tokens,
+            self.output_tokens + quote.output_tokens,
+            self.calls + 1,
+        )
+
+    def minus(self, quote: Quote) -> Held:
+        """Return the sum with one attempt less."""
+        return Held(
+            self.cost if quote.cost is None else subtract_money(self.cost, quote.cost),
+            self.input_tokens - quote.input_tokens,
+            self.output_tokens - quote.output_tokens,
+            self.calls - 1,
+        )
+
+
+NOTHING_HELD = Held()
+
+
+class Reservation(Struct):
+    """One attempt in flight: its bound, and who would have to move on for it to end."""
+
+    quote: Quote
+    run_id: str
+    path: str
+    task: asyncio.Task[object] | None
+
+    def blocks_itself(self, call: Call[ChatRequest]) -> bool:
+        """Return whether waiting for this attempt would be waiting for oneself: same task, or an ancestor's."""
+        if self.task is not None and self.task is _task():
+            return True
+        ctx = call.ctx
+        same_run = ctx.correlation_id == self.run_id
+        return same_run and ctx.path != self.path and (not self.path or ctx.path.startswith(self.path + "/"))
+
+
+class Ticket:
+    """A place in the queue, woken on the loop that drew it."""
+
+    __slots__ = ("future", "loop")
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[bool] = self.loop.create_future()
+
+    def reset(self) -> None:
+        """Be ready to be woken again."""
+        if self.future.done():
+            self.future = self.loop.create_future()
+
+    def wake(self, worth_it: bool = True) -> None:
+        """Wake the waiter, from any thread; `worth_it` False says that its time is over."""
+        future = self.future
+
+        def finish() -> None:
+            if not future.done():
+                future.set_result(worth_it)
+
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(finish)
+
+
+class WaitingRoom:
+    """Reservations by (call id, attempt) and a first-come queue; the owner's lock guards every method but `woken`."""
+
+    __slots__ = ("_queue", "_reservations", "held")
+
+    def __init__(self) -> None:
+        self._reservations: dict[tuple[str, int], Reservation] = {}
+        self._queue: deque[Ticket] = deque()
+        self.held = NOTHING_HELD
+
+    def hold(self, call: Call[ChatRequest], quote: Quote) -> None:
+        """Reserve the attempt's bound."""
+        ctx = call.ctx
+        self._reservations[(call.id, call.attempt)] = Reservation(quote, ctx.correlation_id, ctx.path, _task())
+        self.held = self.held.plus(quote)
+
+    def drop(self, key: tuple[str, int]) -> Reservation | None:
+        """Forget an attempt's reservation and return it, None when it had none."""
+        reservation = self._reservations.pop(key, None)
+        if reservation is not None:
+            self.held = self.held.minus(reservation.quote)
+        return reservation
+
+    def may_pass(self) -> bool:
+        """Return whether a call may go ahead of the queue: nobody waits, or its own task holds what they wait for."""
+        if not self._queue:
+            return True
+        task = _task()
+        return any(reservation.task is task for reservation in self._reservations.values())
+
+    def can_help(self, call: Call[ChatRequest]) -> bool:
+        """Return whether some attempt in flight can end while this call waits."""
+        return any(not reservation.blocks_itself(call) for reservation in self._reservations.values())
+
+    def enter(self) -> Ticket:
+        """Join the end of the queue."""
+        ticket = Ticket()
+        self._queue.append(ticket)
+        return ticket
+
+    def is_first(self, ticket: Ticket) -> bool:
+        """Return whether it is this waiter's turn."""
+        return bool(self._queue) and self._queue[0] is ticket
+
+    def leave(self, ticket: Ticket) -> None:
+        """Give up the place."""
+        if ticket in self._queue:
+            self._queue.remove(ticket)
+
+    def wake(self) -> None:
+        """Let the first waiter look again."""
+        if self._queue:
+            self._queue[0].wake()
+
+    def names(self) -> str:
+        """Return who holds reservations, for a refusal."""
+        holders = sorted({f"{r.run_id}/{r.path}" if r.path else r.run_id for r in self._reservations.values()})
+        shown = ", ".join(holders[:5])
+        return shown + (f" and {len(holders) - 5} more" if len(holders) > 5 else "") if holders else "nobody"
+
+    @staticmethod
+    async def woken(ticket: Ticket, until: float, clock: Clock) -> bool:
+        """Wait until this place is woken; False when `until` came first."""
+        timer = clock.call_at(until, lambda: ticket.wake(worth_it=False))
+        try:
+            return await ticket.future
+        finally:
+            timer.cancel()
+
+
+def _task() -> asyncio.Task[object] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None

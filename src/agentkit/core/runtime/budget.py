@@ -1,0 +1,350 @@
+"""The exact budget of a tree of calls: reserve before an attempt, settle at its end."""
+
+from __future__ import annotations
+
+import threading
+from asyncio import Semaphore
+from decimal import Decimal
+from typing import Literal
+
+from agentkit.core.contracts import (
+    ZERO,
+    Call,
+    Charge,
+    ChatRequest,
+    CostRecord,
+    Money,
+    OnExceeded,
+    Quote,
+    Usage,
+    add_money,
+    subtract_money,
+    to_cents,
+    to_money,
+)
+from agentkit.core.runtime.account import AccountState, Tally
+from agentkit.core.runtime.admission import NOTHING_HELD, WaitingRoom
+from agentkit.core.runtime.checks import choice, whole
+from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
+from agentkit.core.runtime.limits import Ceilings, Refusal, to_ceiling
+from agentkit.core.runtime.slots import SlotPools
+from agentkit.errors import ConfigurationError
+
+__all__ = ["Budget"]
+
+_QUEUE = Refusal("queue", "other calls are waiting")
+
+
+class Budget:
+    """What a tree of calls may spend; one object for the whole tree, exact and safe under concurrency.
+
+    Each attempt reserves its bound before it starts and settles what it really used when it ends, on every exit.
+    A call that would fit but for attempts in flight waits for them, in order, at most `max_wait` seconds.
+    Landing exactly on a ceiling passes. Without `strict` the overshoot is at most the calls in flight; with it the
+    output cap of each request is lowered to what fits. `on_exceeded` "raise" raises MeterExceeded, "stop" returns
+    a verdict that is not ok. `mode="observe"` only records. `spent_usd=None` means that earlier spend is unknown.
+
+    Raises MoneyPrecisionError for a ceiling that money cannot hold, ConfigurationError for other bad limits.
+    """
+
+    def __init__(
+        self,
+        max_cost_usd: Money | None = None,
+        max_calls: int | None = None,
+        max_depth: int = 4,
+        max_concurrency: int = 8,
+        spent_usd: Money | None = 0,
+        calls: int = 0,
+        on_exceeded: OnExceeded = "raise",
+        usage: Usage = Usage(),  # noqa: B008
+        *,
+        max_input_tokens: int | None = None,
+        max_output_tokens: int | None = None,
+        max_total_tokens: int | None = None,
+        max_duration: float | None = None,
+        max_width: int | None = None,
+        strict: bool = False,
+        max_wait: float = 30.0,
+        mode: Literal["enforce", "observe"] = "enforce",
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.limits = Ceilings(
+            to_ceiling(max_cost_usd),
+            max_calls,
+            max_depth,
+            max_concurrency,
+            max_input_tokens,
+            max_output_tokens,
+            max_total_tokens,
+            max_duration,
+            max_width,
+        )
+        if not max_wait >= 0:
+            raise ConfigurationError(f"Budget(max_wait={max_wait!r}): pass seconds from 0 on.")
+        self.on_exceeded: OnExceeded = choice("Budget", "on_exceeded", on_exceeded, ("raise", "stop"))
+        self.mode = choice("Budget", "mode", mode, ("enforce", "observe"))
+        self.strict = strict
+        self.max_wait = max_wait
+        self._clock = clock
+        spent = ZERO if spent_usd is None else to_money(spent_usd)
+        whole("Budget", "calls", calls, 0)
+        self._total = Tally(AccountState(spent, 1 if spent_usd is None else 0, calls, usage))
+        self._accounts: dict[str, Tally] = {}
+        self._lock = threading.Lock()
+        self._room = WaitingRoom()
+        self._uncertain = ZERO
+        self._started: float | None = None
+        self._slots = SlotPools()
+
+    @property
+    def max_cost_usd(self) -> Decimal | None:
+        """Return the ceiling in dollars; assigning another one counts for the calls to come and wakes waiters."""
+        return self.limits.cost
+
+    @max_cost_usd.setter
+    def max_cost_usd(self, value: Money | None) -> None:
+        with self._lock:
+            self.limits.cost = None if value is None else to_money(value)
+            self._room.wake()
+
+    @property
+    def max_calls(self) -> int | None:
+        """Return the most logical calls; assigning another number counts for the calls to come."""
+        return self.limits.calls
+
+    @max_calls.setter
+    def max_calls(self, value: int | None) -> None:
+        with self._lock:
+            self.limits.calls = None if value is None else whole("Budget", "max_calls", value, 0)
+            self._room.wake()
+
+    @property
+    def max_depth(self) -> int:
+        """Return how deep sub-agents may nest; 0 is the root alone."""
+        return self.limits.depth
+
+    @property
+    def max_concurrency(self) -> int:
+        """Return the fan-out slots of each depth."""
+        return self.limits.concurrency
+
+    @property
+    def calls(self) -> int:
+        """Return the logical calls that were accepted."""
+        return self._total.calls
+
+    @property
+    def usage(self) -> Usage:
+        """Return the tokens of every attempt so far."""
+        return self._total.usage
+
+    @property
+    def cost_complete(self) -> bool:
+        """Return whether every attempt so far had a known price and usage."""
+        return not self._total.unpriced
+
+    @property
+    def spent_usd(self) -> float | None:
+        """Return dollars spent as a float, None while a part is unpriced."""
+        return float(self._total.spent) if self.cost_complete else None
+
+    @property
+    def needs_quotes(self) -> bool:
+        """Return whether a call's bound has to be known beforehand: a ceiling on money or tokens is enforced."""
+        return self.limits.need_bounds and self.mode != "observe"
+
+    def spent(self) -> Decimal:
+        """Return dollars spent, exactly; a lower bound while `cost_complete` is False."""
+        return self._total.spent
+
+    def spent_cents(self) -> int:
+        """Return whole cents spent, rounded half up once, here."""
+        return to_cents(self._total.spent)
+
+    def ceiling(self) -> Decimal | None:
+        """Return the ceiling in dollars, None without one."""
+        return self.limits.cost
+
+    def remaining(self) -> Decimal | None:
+        """Return dollars left, never below zero; None without a ceiling. Reservations in flight are not subtracted."""
+        if self.limits.cost is None:
+            return None
+        return max(ZERO, subtract_money(self.limits.cost, self._committed()))
+
+    def remaining_usd(self) -> float | None:
+        """Return `remaining()` as a float."""
+        left = self.remaining()
+        return None if left is None else float(left)
+
+    def held(self) -> Decimal:
+        """Return dollars reserved by attempts in flight."""
+        return self._room.held.cost
+
+    def exhausted(self) -> bool:
+        """Return whether a ceiling was crossed; landing on it is not crossing."""
+        return self._crossed() is not None
+
+    def verdict(self) -> Charge:
+        """Return where the budget stands, without reserving anything."""
+        with self._lock:
+            return self._charge(self._crossed())
+
+    def account(self, run_id: str) -> AccountState:
+        """Return what this run used, as a checkpoint stores it."""
+        with self._lock:
+            tally = self._accounts.get(run_id)
+            return tally.state() if tally else AccountState()
+
+    async def guard(self, call: Call[ChatRequest] | None = None, /) -> Charge:
+        """Reserve the call's bound, waiting for attempts in flight where that helps.
+
+        Without a call it answers at once where the budget stands. Raises MeterExceeded, or returns a verdict that
+        is not ok, when the call cannot fit.
+        """
+        if call is None:
+            return self._answer(self.verdict())
+        quote = call.quote or Quote()
+        with self._lock:
+            refusal = self._admit(call, quote)
+        if refusal is _QUEUE:
+            refusal = await self._wait(call, quote)
+        return self._answer(self._charge(refusal))
+
+    async def charge(self, call: Call[ChatRequest] | None, usage: Usage, /, *, cost: Money | None = None) -> Charge:
+        """Book usage and its price in dollars (None: unpriced) as one accepted call, then answer where it stands."""
+        priced = None if cost is None else to_money(cost)
+        with self._lock:
+            if call is not None:
+                self._room.drop((call.id, call.attempt))
+            self._book("" if call is None else call.ctx.correlation_id, usage, priced, calls=1)
+        return self._answer(self.verdict())
+
+    def settle(self, call: Call[ChatRequest], record: CostRecord, /) -> Charge:
+        """Replace the attempt's reservation by what it used; never waits and never raises."""
+        with self._lock:
+            held = self._room.drop((call.id, call.attempt))
+            if held is not None and record.cost is None and record.accepted and held.quote.cost is not None:
+                self._uncertain = add_money(self._uncertain, held.quote.cost)
+            self._book(record.run_id, record.usage, record.cost, calls=1 if record.accepted else 0)
+            return self._charge(self._crossed())
+
+    def release(self, call: Call[ChatRequest], /) -> None:
+        """Give the attempt's reservation back untouched: it never reached the provider."""
+        with self._lock:
+            self._room.drop((call.id, call.attempt))
+            self._room.wake()
+
+    def restore(self, run_id: str, state: AccountState) -> None:
+        """Add what a checkpoint says this run used, unless this budget has already seen that version of it."""
+        with self._lock:
+            mine = self._accounts.get(run_id)
+            if mine is not None and mine.version >= state.version:
+                return
+            self._total.replace(mine.state() if mine else AccountState(), state)
+            self._accounts[run_id] = Tally(state)
+
+    def forget(self, run_id: str) -> None:
+        """Drop the account of a finished run; the totals stay."""
+        with self._lock:
+            self._accounts.pop(run_id, None)
+
+    def semaphore(self, depth: int = 0) -> Semaphore:
+        """Return the fan-out pool of this depth on the running loop, made on first use."""
+        return self._slots.at(depth, self.limits.concurrency)
+
+    def affordable_output(self, input_cost: Decimal, per_token: Decimal) -> int | None:
+        """Return the output tokens that surely fit at `per_token` dollars each, None when nothing limits them."""
+        with self._lock:
+            fits: list[int] = []
+            if self.limits.cost is not None and per_token > 0:
+                taken = add_money(add_money(self._committed(), self._room.held.cost), input_cost)
+                fits.append(int(max(ZERO, subtract_money(self.limits.cost, taken)) / per_token))
+            if self.limits.output_tokens is not None:
+                used = (self._total.usage.output_tokens or 0) + self._room.held.output_tokens
+                fits.append(max(0, self.limits.output_tokens - used))
+            return min(fits) if fits else None
+
+    def _committed(self) -> Decimal:
+        return add_money(self._total.spent, self._uncertain) if self._uncertain else self._total.spent
+
+    def _book(self, run_id: str, usage: Usage, cost: Decimal | None, *, calls: int) -> None:
+        self._total.add(usage, cost, calls=calls)
+        if run_id:
+            tally = self._accounts.get(run_id)
+            if tally is None:
+                tally = self._accounts[run_id] = Tally()
+            tally.add(usage, cost, calls=calls)
+        self._room.wake()
+
+    def _crossed(self) -> Refusal | None:
+        if self.mode == "observe":
+            return None
+        started = self._started
+        elapsed = 0.0 if started is None or self.limits.duration is None else self._clock.now() - started
+        return self.limits.crossed(self._total, self._committed(), elapsed)
+
+    def _admit(self, call: Call[ChatRequest], quote: Quote) -> Refusal | None:
+        if self._started is None:
+            self._started = self._clock.now()
+        if self.mode != "observe":
+            committed = self._committed()
+            refusal = self._crossed() or self.limits.lacks(self._total, committed, NOTHING_HELD, quote)
+            if refusal is not None:
+                return refusal
+            fits = self.limits.lacks(self._total, committed, self._room.held, quote) is None
+            if not (fits and self._room.may_pass()):
+                return _QUEUE
+        self._room.hold(call, quote)
+        return None
+
+    async def _wait(self, call: Call[ChatRequest], quote: Quote) -> Refusal | None:
+        left = call.ctx.remaining_time()
+        until = self._clock.now() + (self.max_wait if left is None else min(self.max_wait, left))
+        with self._lock:
+            if not self._room.can_help(call):
+                return self._busy(quote)
+            ticket = self._room.enter()
+            self._room.wake()
+        try:
+            while await self._room.woken(ticket, until, self._clock):
+                with self._lock:
+                    ticket.reset()
+                    refusal = self._admit_first(call, quote, first=self._room.is_first(ticket))
+                    if refusal is not _QUEUE:
+                        return refusal
+            with self._lock:
+                return self._busy(quote)
+        finally:
+            with self._lock:
+                self._room.leave(ticket)
+                self._room.wake()
+
+    def _admit_first(self, call: Call[ChatRequest], quote: Quote, *, first: bool) -> Refusal | None:
+        committed = self._committed()
+        refusal = self._crossed() or self.limits.lacks(self._total, committed, NOTHING_HELD, quote)
+        if refusal is not None:
+            return refusal
+        if first and self.limits.lacks(self._total, committed, self._room.held, quote) is None:
+            self._room.hold(call, quote)
+            return None
+        return _QUEUE if self._room.can_help(call) else self._busy(quote)
+
+    def _busy(self, quote: Quote) -> Refusal:
+        missing = self.limits.lacks(self._total, self._committed(), self._room.held, quote) or _QUEUE
+        return Refusal(missing.axis, f"{missing.reason}, with reservations held by {self._room.names()}")
+
+    def _charge(self, refusal: Refusal | None) -> Charge:
+        total = self._total
+        return Charge(
+            refusal is None,
+            "" if refusal is None else refusal.reason,
+            total.spent,
+            self.remaining(),
+            total.calls,
+            not total.unpriced,
+            total.usage,
+            "" if refusal is None else refusal.axis,
+        )
+
+    def _answer(self, charge: Charge) -> Charge:
+        return charge if charge.ok or self.on_exceeded == "stop" else charge.raise_if_exceeded()

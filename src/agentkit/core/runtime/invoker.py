@@ -1,0 +1,161 @@
+"""The narrow place: every model call and tool call of a run goes through one Invoker."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from itertools import count
+from os import urandom
+
+from msgspec.structs import replace
+
+from agentkit.core.contracts import (
+    AttemptEnded,
+    Call,
+    ChatEnd,
+    ChatEvent,
+    ChatMiddleware,
+    ChatRequest,
+    ChatResponse,
+    CostRecord,
+    LLMPort,
+    Purpose,
+    Route,
+    ToolEnded,
+    ToolMiddleware,
+    ToolRequest,
+    ToolResult,
+    ToolStarted,
+    ToolUpdate,
+)
+from agentkit.core.runtime.abort import Abort
+from agentkit.core.runtime.chain import chain
+from agentkit.core.runtime.context import RunContext
+from agentkit.core.runtime.stream import EventStream
+from agentkit.errors import AgentkitError, ConfigurationError, StreamBroken, ToolError
+
+__all__ = ["Invoker"]
+
+ChatWatcher = Callable[[ChatEvent], Awaitable[None]]
+ToolWatcher = Callable[[ToolUpdate], Awaitable[None]]
+
+_PROCESS = urandom(6).hex()
+_COUNTER = count(1)
+
+
+class Invoker:
+    """Folds its layers once and runs calls through them; safe to share between runs, tasks and event loops.
+
+    `llm` answers calls that bring no route of their own. Both chains read back as tuples, outermost first.
+    Raises TypeError naming the index of anything in them that is not a middleware.
+    """
+
+    __slots__ = ("_chat", "_tool", "chat_middleware", "llm", "tool_middleware")
+
+    def __init__(
+        self,
+        *,
+        llm: LLMPort | None = None,
+        chat_middleware: Sequence[ChatMiddleware] = (),
+        tool_middleware: Sequence[ToolMiddleware] = (),
+    ) -> None:
+        self.llm = llm
+        self.chat_middleware = tuple(chat_middleware)
+        self.tool_middleware = tuple(tool_middleware)
+        self._chat = chain(self.chat_middleware, self._to_model)
+        self._tool = chain(self.tool_middleware, _to_tool)
+
+    def stream(
+        self, request: ChatRequest, ctx: RunContext, /, *, purpose: Purpose = "main", route: Route | None = None
+    ) -> EventStream[ChatEvent]:
+        """Open one call; use it as `async with invoker.stream(...) as events`.
+
+        Leaving the block in any way closes the provider's stream and settles the meters before control returns.
+        """
+        return EventStream(self._chat(self._call(request, ctx, purpose, route)), ctx)
+
+    async def chat(
+        self,
+        request: ChatRequest,
+        ctx: RunContext,
+        /,
+        *,
+        purpose: Purpose = "main",
+        route: Route | None = None,
+        watch: ChatWatcher | None = None,
+    ) -> ChatResponse:
+        """Return the whole answer, with the priced rows of all its attempts; `watch` is awaited with each event."""
+        call = self._call(request, ctx, purpose, route)
+        try:
+            if ctx.deadline is None and ctx.cancel is None:
+                return await self._collect(call, watch)
+            abort = Abort(ctx.deadline, ctx.cancel)
+            abort.arm()
+            try:
+                with abort:
+                    return await self._collect(call, watch)
+            finally:
+                abort.disarm()
+        except AgentkitError as error:
+            ctx.describe(error)
+            raise
+
+    async def invoke_tool(
+        self, request: ToolRequest, ctx: RunContext, /, *, watch: ToolWatcher | None = None
+    ) -> ToolResult:
+        """Return the result of one tool call; `watch` is awaited with each tool event."""
+        call = Call(ctx, request, f"{_PROCESS}-{next(_COUNTER)}")
+        if ctx.deadline is None and ctx.cancel is None:
+            return await self._perform(call, watch)
+        abort = Abort(ctx.deadline, ctx.cancel)
+        abort.arm()
+        try:
+            with abort:
+                return await self._perform(call, watch)
+        finally:
+            abort.disarm()
+
+    async def _collect(self, call: Call[ChatRequest], watch: ChatWatcher | None) -> ChatResponse:
+        response: ChatResponse | None = None
+        attempts: list[CostRecord] = []
+        async with aclosing(self._chat(call)) as events:
+            async for event in events:
+                if isinstance(event, AttemptEnded):
+                    attempts.append(event.record)
+                elif isinstance(event, ChatEnd):
+                    response = event.response
+                if watch is not None:
+                    await watch(event)
+        if response is None:
+            raise StreamBroken("The chain ended without a ChatEnd event; a middleware dropped it.", retryable=False)
+        return replace(response, attempts=tuple(attempts)) if attempts else response
+
+    async def _perform(self, call: Call[ToolRequest], watch: ToolWatcher | None) -> ToolResult:
+        result: ToolResult | None = None
+        async with aclosing(self._tool(call)) as events:
+            async for event in events:
+                if isinstance(event, ToolEnded):
+                    result = event.result
+                if watch is not None:
+                    await watch(event)
+        if result is None:
+            raise ToolError("The chain ended without a ToolEnded event; a middleware dropped it.")
+        return result
+
+    def _call(
+        self, request: ChatRequest, ctx: RunContext, purpose: Purpose, route: Route | None
+    ) -> Call[ChatRequest]:
+        return Call(ctx, request, f"{_PROCESS}-{next(_COUNTER)}", route, 1, purpose)
+
+    def _to_model(self, call: Call[ChatRequest]) -> AsyncGenerator[ChatEvent, None]:
+        port = self.llm if call.route is None else call.route.port
+        if port is None:
+            raise ConfigurationError("No model for this call: pass a route, or build the Invoker with llm=...")
+        return port.stream(call)
+
+
+async def _to_tool(call: Call[ToolRequest]) -> AsyncGenerator[ToolUpdate, None]:
+    request = call.request
+    yield ToolStarted(request.call)
+    bound = request.tool.bind(request.call.arguments) if request.bound is None else request.bound
+    yield ToolEnded(request.call, await request.tool.invoke(bound, call))
