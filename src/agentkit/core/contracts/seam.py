@@ -50,7 +50,8 @@ Purpose: TypeAlias = str  # "main", "correction", "final", or a word of the call
 class Route(Struct, frozen=True):
     """What a binding resolves to: the model port, the model's name there, and how it is priced.
 
-    `rates` None asks the runtime's price source for (`provider`, `model`).
+    `rates` None asks the runtime's price source for (`provider`, `model`), unless `listed` is False: then the server
+    is not the provider's own and list prices do not apply. `fallback` are the routes to try when this one fails.
     """
 
     port: LLMPort
@@ -58,6 +59,8 @@ class Route(Struct, frozen=True):
     provider: str
     rates: Rates | None = None
     profile: object = None
+    listed: bool = True
+    fallback: tuple[Route, ...] = ()
 
 
 class Call(Struct, Generic[Req_co], frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from asyncio import Semaphore
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
@@ -11,6 +11,7 @@ from agentkit.core.contracts import (
     Autonomy,
     CancelSignal,
     CostRecord,
+    Decision,
     EventSink,
     InvokerPort,
     JsonValue,
@@ -77,10 +78,12 @@ class RunContext:
         "cancel",
         "correlation_id",
         "deadline",
+        "decisions",
         "depth",
         "meters",
         "mode",
         "path",
+        "resuming",
         "scope",
         "services",
         "signal_channel",
@@ -126,6 +129,8 @@ class RunContext:
         self.sink: EventSink | None = None
         self.span: SpanPort | None = None
         self.turn = 0
+        self.resuming = False
+        self.decisions: Mapping[str, Decision] = {}
         self._names: dict[str, int] | None = None
 
     def child(
