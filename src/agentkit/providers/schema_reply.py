@@ -31,7 +31,7 @@ class Reply(msgspec.Struct, frozen=True):
 class _Envelope(msgspec.Struct):
     tool: str = ""
     arguments: msgspec.Raw = msgspec.Raw(b"{}")
-    answer: msgspec.Raw | None = None
+    answer: msgspec.Raw = msgspec.Raw(b"")
 
 
 class ReplyReader:
@@ -98,9 +98,9 @@ class ReplyReader:
             return self._broken(raw)
         if found.tool:
             return Reply(tool=found.tool, arguments=_compact(found.arguments))
-        if found.answer is None:
+        text = bytes(found.answer).decode()
+        if not text:
             return Reply(text=raw)
-        text = _json_text(found.answer)
         return Reply(text=text if self._typed or not text.startswith('"') else _unquoted(text[1:-1]))
 
     def _broken(self, raw: str) -> Reply:
@@ -110,11 +110,10 @@ class ReplyReader:
         if call is None:
             return Reply(text=_TYPED_ANSWER.sub("", raw, count=1), complete=False)
         arguments = raw[call.end() :].strip()
-        return Reply(tool=_unquoted(call[1]), arguments=arguments or "{", complete=_is_object(arguments))
-
-
-def _json_text(raw: msgspec.Raw) -> str:
-    return bytes(raw).decode()
+        complete = _is_object(arguments)
+        if not complete and not arguments.startswith("{"):
+            arguments = "{"
+        return Reply(tool=_unquoted(call[1]), arguments=arguments, complete=complete)
 
 
 def _compact(raw: msgspec.Raw) -> str:
