@@ -80,11 +80,15 @@ class MoneyPrecisionError(AgentkitError, ValueError):
 
 
 class MeterExceeded(AgentkitError, RuntimeError):
-    """A ceiling refused the next step; `axis` names it (cost, calls, tokens, depth, ...)."""
+    """A ceiling refused the next step; `axis` names it (cost, calls, tokens, depth, ...).
 
-    def __init__(self, message: str, *, axis: str = "") -> None:
+    `suspends` says that the meter wants a run to stop and stay resumable rather than to fail.
+    """
+
+    def __init__(self, message: str, *, axis: str = "", suspends: bool = False) -> None:
         super().__init__(message)
         self.axis = axis
+        self.suspends = suspends
 
 
 class DeadlineExceeded(AgentkitError, TimeoutError):

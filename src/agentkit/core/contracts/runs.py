@@ -7,7 +7,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from agentkit.core.contracts.events import ChatEvent, ToolUpdate
+from agentkit.core.contracts.events import ChatEvent, StopReason, ToolUpdate
 from agentkit.core.contracts.messages import JsonValue, Message, ToolCall
 from agentkit.core.contracts.pricing import CostRecord
 from agentkit.core.contracts.usage import Usage
@@ -75,6 +75,7 @@ class AgentResult(Struct, Generic[T_co], frozen=True, kw_only=True):
     reason: str = ""
     model: str = ""
     provider: str = ""
+    model_stop_reason: StopReason = "stop"
 
     @property
     def is_suspended(self) -> bool:

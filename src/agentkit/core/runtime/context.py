@@ -150,9 +150,9 @@ class RunContext:
         """
         return self._deeper(self._segment(name or "child"), actor_budget, signal_channel, autonomy, mode)
 
-    def tool_child(self, name: str, position: int) -> RunContext:
+    def tool_child(self, name: str, turn: int, position: int) -> RunContext:
         """Return the context of a sub-agent called as a tool: its path names turn and position, so resume finds it."""
-        return self._deeper(f"{_checked_name(name)}@{self.turn}.{position}", UNSET, UNSET, None, None)
+        return self._deeper(f"{_checked_name(name)}@{turn}.{position}", UNSET, UNSET, None, None)
 
     def _deeper(
         self,
@@ -182,18 +182,34 @@ class RunContext:
 
     def branch(self, *, state: AccountState | None = None) -> RunContext:
         """Return a copy in the same place whose account is its own and also counts here."""
-        copy = RunContext.__new__(RunContext)
-        for name in RunContext.__slots__:
-            object.__setattr__(copy, name, getattr(self, name))
+        copy = self._copy()
         copy.account = RunAccount(self.account, state or AccountState())
         return copy
 
     def under(self, span: SpanPort) -> RunContext:
         """Return a copy whose spans have this parent; everything else, the account too, is shared."""
+        copy = self._copy()
+        copy.span = span
+        return copy
+
+    def limited(
+        self, *, budget: Budget | None = None, deadline: DeadlineLike = None, sink: EventSink | None = None
+    ) -> RunContext:
+        """Return a copy under a further budget, the earlier of both deadlines, and with another event sink."""
+        copy = self._copy()
+        if budget is not None:
+            copy.meters = [*self.meters, budget]
+        limit = to_deadline(deadline, self.services.clock)
+        if limit is not None and (self.deadline is None or limit.at < self.deadline.at):
+            copy.deadline = limit
+        if sink is not None:
+            copy.sink = sink
+        return copy
+
+    def _copy(self) -> RunContext:
         copy = RunContext.__new__(RunContext)
         for name in RunContext.__slots__:
-            object.__setattr__(copy, name, getattr(self, name))
-        copy.span = span
+            setattr(copy, name, getattr(self, name))
         return copy
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, Protocol, TypeVar
 
-from agentkit.core.contracts import InvokerPort, KeyValueStore, LedgerStore, PendingCall, RunLog
+from agentkit.core.contracts import InvokerPort, KeyValueStore, LedgerStore, PendingCall, Route, RunLog
 from agentkit.core.contracts.policies import Decision
 from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
 from agentkit.core.runtime.masking import Masker
@@ -22,7 +22,7 @@ from agentkit.core.runtime.observation import (
 )
 from agentkit.errors import ConfigurationError
 
-__all__ = ["AppData", "AskerPort", "Key", "Services", "VectorPort"]
+__all__ = ["AppData", "AskerPort", "Key", "ModelSource", "Services", "VectorPort"]
 
 T = TypeVar("T")
 
@@ -32,6 +32,14 @@ class AskerPort(Protocol):
 
     async def ask(self, pending: PendingCall, /) -> Decision:
         """Return the person's decision."""
+        ...
+
+
+class ModelSource(Protocol):
+    """Turns a host's binding into the route of a model, and owns the clients behind it."""
+
+    def route(self, binding: object, /) -> Route:
+        """Return the route; raises ConfigurationError for a binding that leads nowhere."""
         ...
 
 
@@ -97,6 +105,7 @@ class Services:
         "ledger",
         "masker",
         "metrics",
+        "models",
         "observer",
         "replay",
         "sampler",
@@ -122,6 +131,7 @@ class Services:
         clock: Clock = SYSTEM_CLOCK,
         ledger: LedgerStore | None = None,
         masker: Masker | None = None,
+        models: ModelSource | None = None,
     ) -> None:
         self.invoker = invoker
         self.store = store
@@ -137,6 +147,7 @@ class Services:
         self.clock = clock
         self.ledger = ledger
         self.masker = masker or _NO_MASK
+        self.models = models
 
     def replace(self, **changes: object) -> Services:
         """Return a copy with these fields changed; raises ConfigurationError for an unknown field."""
@@ -147,6 +158,11 @@ class Services:
         for name in self.__slots__:
             setattr(copy, name, changes.get(name, getattr(self, name)))
         return copy
+
+    @property
+    def traced(self) -> bool:
+        """Return whether a tracer was given."""
+        return self.trace is not _NOOP_TRACE
 
     @property
     def observed(self) -> bool:

@@ -1,0 +1,76 @@
+"""Who answers: a provider and a model with their knobs, or any object that is a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from agentkit.catalog import parse_price
+from agentkit.core.contracts import LLMPort, ModelSettings, Rates
+from agentkit.errors import ConfigurationError
+
+__all__ = ["Binding", "Price"]
+
+Price = Rates | str | int | float | Mapping[str, object]
+
+
+class Binding:
+    """Names a model as "provider:model", or holds any object with a model port's `stream`.
+
+    `base_url` points at a compatible server, which drops the provider's list prices; `api_key` beats the provider's
+    environment variable; `client` is an official SDK client or an httpx async client that stays yours to close;
+    `settings` are defaults for every call; `profile` names the server's dialect when it is not the provider's own;
+    `price` is dollars per million tokens, such as "1.25/10"; `fallback` bindings are tried in order when this one
+    fails before its first visible event. Raises ConfigurationError naming the bad field.
+    """
+
+    __slots__ = ("__weakref__", "api_key", "base_url", "client", "fallback", "model", "port", "profile", "provider", "rates", "settings")
+
+    def __init__(
+        self,
+        model: str | LLMPort,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        client: object | None = None,
+        settings: ModelSettings | None = None,
+        profile: str | None = None,
+        price: Price | None = None,
+        fallback: Sequence[Binding] = (),
+    ) -> None:
+        self.port: LLMPort | None = None
+        if isinstance(model, str):
+            self.provider, self.model = _split(model)
+        elif callable(getattr(model, "stream", None)):
+            self.port = model
+            self.provider = str(getattr(model, "provider", "") or type(model).__name__)
+            self.model = str(getattr(model, "name", "") or type(model).__name__)
+        else:
+            raise ConfigurationError(f"Binding(model={model!r}): pass 'provider:model', or an object with stream(call).")
+        if base_url is not None and not base_url.startswith(("http://", "https://")):
+            raise ConfigurationError(f"Binding(base_url={base_url!r}): pass a URL that starts with http:// or https://.")
+        if settings is not None and not isinstance(settings, ModelSettings):
+            raise ConfigurationError(f"Binding(settings={settings!r}): pass ModelSettings(...).")
+        for index, other in enumerate(fallback):
+            if not isinstance(other, Binding):
+                raise ConfigurationError(f"Binding(fallback[{index}]={other!r}): pass bindings.")
+        self.base_url = base_url
+        self.api_key = api_key
+        self.client = client
+        self.settings = settings
+        self.profile = profile
+        self.rates: Rates | None = None if price is None else parse_price(price)
+        self.fallback: Final[tuple[Binding, ...]] = tuple(fallback)
+
+    def __repr__(self) -> str:
+        where = f", base_url={self.base_url!r}" if self.base_url else ""
+        return f"Binding('{self.provider}:{self.model}'{where})"
+
+
+def _split(model: str) -> tuple[str, str]:
+    provider, colon, name = model.partition(":")
+    if not colon or not provider.strip() or (not name.strip() and provider != "scripted"):
+        raise ConfigurationError(
+            f"Binding(model={model!r}): name provider and model, such as 'openai:gpt-5.2' or 'local:smollm2'."
+        )
+    return provider.strip(), name.strip()

@@ -1,0 +1,171 @@
+"""From bindings to routes: builds each model once, shares its clients, and closes them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import AsyncGenerator, Mapping
+from typing import Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
+
+from agentkit.calls.binding import Binding
+from agentkit.catalog import FREE, CapabilityTable, PriceTable
+from agentkit.core.contracts import (
+    Call,
+    ChatEvent,
+    ChatRequest,
+    LLMPort,
+    Mode,
+    ModeAdapter,
+    NativeToolPolicy,
+    PriceSource,
+    Route,
+    UnpricedPolicy,
+)
+from agentkit.errors import ConfigurationError
+
+__all__ = ["ModelPool"]
+
+
+@runtime_checkable
+class Closeable(Protocol):
+    """A model that holds clients or processes."""
+
+    async def aclose(self) -> None:
+        """Release them."""
+        ...
+
+
+class GovernedAdapter:
+    """A mode adapter as a model port, with the runtime's policy on tools of its own."""
+
+    __slots__ = ("_policy", "adapter", "mode")
+
+    def __init__(self, adapter: ModeAdapter, policy: NativeToolPolicy) -> None:
+        self.adapter = adapter
+        self.mode: Mode = adapter.mode
+        self._policy = policy
+
+    def stream(self, call: Call[ChatRequest], /) -> AsyncGenerator[ChatEvent, None]:
+        """Yield the adapter's events under the policy."""
+        return self.adapter.stream(call, native_tool_policy=self._policy)
+
+
+class ModelPool:
+    """Turns bindings into routes; models are built on first use and closed with the pool."""
+
+    def __init__(
+        self,
+        *,
+        adapters: Mapping[str, ModeAdapter],
+        native_tool_policy: NativeToolPolicy,
+        prices: PriceSource,
+        capabilities: CapabilityTable,
+        unpriced_policy: UnpricedPolicy,
+    ) -> None:
+        self._adapters = {name: self._governed(name, adapter, native_tool_policy) for name, adapter in adapters.items()}
+        self._policy = native_tool_policy
+        self._prices = prices
+        self._capabilities = capabilities
+        self._unpriced = unpriced_policy
+        self._models: dict[tuple[object, ...], LLMPort] = {}
+        self._routes: WeakKeyDictionary[Binding, Route] = WeakKeyDictionary()
+
+    def route(self, binding: object, /) -> Route:
+        """Return the binding's route; raises ConfigurationError for a provider or model that is not known."""
+        if not isinstance(binding, Binding):
+            raise ConfigurationError(f"{binding!r} is no binding; pass Binding('provider:model').")
+        route = self._routes.get(binding)
+        if route is None:
+            route = self._routes[binding] = self._resolve(binding)
+        return route
+
+    async def aclose(self) -> None:
+        """Close every model this pool built, and the adapters it was given."""
+        models = list(self._models.values())
+        self._models.clear()
+        self._routes.clear()
+        for model in models:
+            if isinstance(model, Closeable):
+                await model.aclose()
+        for governed in self._adapters.values():
+            await governed.adapter.aclose()
+
+    @staticmethod
+    def _governed(name: str, adapter: ModeAdapter, policy: NativeToolPolicy) -> GovernedAdapter:
+        if adapter.native_tools == "always" and policy is NativeToolPolicy.DENY:
+            raise ConfigurationError(
+                f"adapters[{name!r}] cannot switch its own tools off, which native_tool_policy=DENY asks for; "
+                "use WARN or ALLOW, or another adapter."
+            )
+        if adapter.native_tools != "none" and policy is NativeToolPolicy.WARN:
+            warnings.warn(
+                f"Adapter {name!r} runs tools of its own: policy, approval, audit and timeout do not see them.",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        return GovernedAdapter(adapter, policy)
+
+    def _resolve(self, binding: Binding) -> Route:
+        fallback = tuple(self.route(other) for other in binding.fallback)
+        rates = binding.rates
+        if binding.port is not None:
+            if rates is None and getattr(binding.port, "free", False):
+                rates = FREE
+            return Route(binding.port, binding.model, binding.provider, rates, None, True, fallback)
+        if binding.provider in self._adapters:
+            governed = self._adapters[binding.provider]
+            return Route(governed, binding.model, binding.provider, rates, None, True, fallback)
+        if binding.provider in ("local", "scripted"):
+            return Route(self._offline(binding), binding.model, binding.provider, FREE, None, True, fallback)
+        return self._remote(binding, fallback)
+
+    def _offline(self, binding: Binding) -> LLMPort:
+        key = (binding.provider, binding.model)
+        model = self._models.get(key)
+        if model is None:
+            if binding.provider == "local":
+                from agentkit.providers.local import local_model
+
+                model = local_model(binding.model)
+            else:
+                from agentkit.providers.scripted import scripted_text
+
+                model = scripted_text(binding.model)
+            self._models[key] = model
+        return model
+
+    def _remote(self, binding: Binding, fallback: tuple[Route, ...]) -> Route:
+        from agentkit.providers.model import build_model
+        from agentkit.providers.profiles import find_profile
+
+        try:
+            profile = find_profile(binding.profile or binding.provider)
+        except ConfigurationError as error:
+            adapters = f" Adapters: {', '.join(self._adapters)}." if self._adapters else ""
+            raise ConfigurationError(f"Binding('{binding.provider}:{binding.model}'): {error.message}{adapters}") from None
+        own = binding.base_url is None and binding.client is None
+        if own and binding.rates is None and self._unpriced is UnpricedPolicy.REFUSE:
+            self._check_known(binding)
+        key = (profile.name, binding.base_url, binding.api_key, None if binding.client is None else id(binding.client))
+        model = self._models.get(key)
+        if model is None:
+            model = self._models[key] = build_model(
+                profile,
+                base_url=binding.base_url,
+                api_key=binding.api_key,
+                client=binding.client,
+                capabilities=self._capabilities,
+            )
+        listed = binding.base_url is None
+        return Route(model, binding.model, binding.provider, binding.rates, profile, listed, fallback)
+
+    def _check_known(self, binding: Binding) -> None:
+        provider, name = binding.provider, binding.model
+        if self._prices.find(provider, name) is not None or not isinstance(self._prices, PriceTable):
+            return
+        nearest = self._prices.nearest(provider, name)
+        if nearest:
+            raise ConfigurationError(
+                f"Unknown model {name!r} of {provider}; did you mean {', '.join(nearest)}? If it is newer than this "
+                f"release, give its price: Binding('{provider}:{name}', price='INPUT/OUTPUT') in dollars per million."
+            )

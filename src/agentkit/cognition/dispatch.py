@@ -1,0 +1,177 @@
+"""Running a turn's tool calls: reads together, everything else one after the other, in call order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, convert
+
+from agentkit.core.contracts import (
+    CallKey,
+    PendingCall,
+    RunStopReason,
+    ToolCall,
+    ToolEnded,
+    ToolMessage,
+    ToolPort,
+    ToolRequest,
+    ToolResult,
+    ToolUpdate,
+)
+from agentkit.core.contracts.digest import digest
+from agentkit.errors import MeterExceeded, ToolError
+
+if TYPE_CHECKING:
+    from agentkit.cognition.run import Run
+
+__all__ = ["Dispatch", "SuspendedBelow", "pending_id"]
+
+
+class SuspendedBelow(Struct, frozen=True):
+    """What a suspended sub-agent tells its caller, as the detail of a pending tool result."""
+
+    stop_reason: RunStopReason
+    reason: str = ""
+    pending: tuple[PendingCall, ...] = ()
+
+
+class Slotted(Struct, frozen=True):
+    """One unanswered call with its place and tool; the tool is None when the model made it up."""
+
+    position: int
+    call: ToolCall
+    tool: ToolPort | None
+
+    @property
+    def shares(self) -> bool:
+        """Return whether it may run beside others: a read, or a sub-agent, which has a slot of its own."""
+        return self.tool is not None and (self.tool.effect == "read" or self.tool.resumable)
+
+
+class Dispatch:
+    """Answers the open calls of a run's turn, and collects what has to wait for a person or a higher ceiling."""
+
+    __slots__ = ("pending", "run", "stopped")
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.pending: list[PendingCall] = []
+        self.stopped: SuspendedBelow | None = None
+
+    async def perform(self, calls: Sequence[ToolCall]) -> None:
+        """Run every call that has no answer yet; answers go into the run's state by position."""
+        run = self.run
+        width = run.ctx.budget.limits.width
+        if width is not None and len(calls) > width:
+            raise MeterExceeded(f"width {len(calls)} > {width}", axis="width")
+        answered = run.state.answers
+        todo = [
+            Slotted(position, call, run.job.toolbox.get(call.name))
+            for position, call in enumerate(calls)
+            if position not in answered
+        ]
+        if not run.slot.volatile:
+            await self._open(todo)
+        for group in _groups(todo):
+            if len(group) == 1:
+                await self._answer(group[0])
+            else:
+                await self._together(group)
+            if self.stopped is not None:
+                return
+
+    async def _open(self, todo: list[Slotted]) -> None:
+        effects = tuple(
+            f"{slotted.call.name} (call {slotted.call.id})"
+            for slotted in todo
+            if slotted.tool is not None and not slotted.shares and not slotted.tool.idempotent
+        )
+        await self.run.save("running", open_effects=effects)
+
+    async def _together(self, group: list[Slotted]) -> None:
+        slots = self.run.ctx.semaphore()
+
+        async def one(slotted: Slotted) -> None:
+            async with slots:
+                await self._answer(slotted)
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for slotted in group:
+                    tasks.create_task(one(slotted))
+        except BaseExceptionGroup as failures:
+            if len(failures.exceptions) == 1:
+                raise failures.exceptions[0] from None
+            raise
+
+    async def _answer(self, slotted: Slotted) -> None:
+        result = await self._invoke(slotted)
+        if result.outcome == "pending":
+            self._wait_for(slotted, result)
+            return
+        call = slotted.call
+        self.run.state.answers[slotted.position] = ToolMessage(call.id, result.content, call.name, result.is_error)
+
+    async def _invoke(self, slotted: Slotted) -> ToolResult:
+        run, call, tool = self.run, slotted.call, slotted.tool
+        turn = run.state.turn
+        if tool is None:
+            result = ToolResult(run.job.toolbox.unknown(call.name), "error")
+            await run.tell_tool(turn, slotted.position, ToolEnded(call, result))
+            return result
+        key = CallKey(run.ctx.correlation_id, run.ctx.path, turn, slotted.position)
+        decision = run.ctx.decisions.get(pending_id(key)) if run.resumed else None
+        verdict = None if decision is None or decision.verdict == "ask" else decision.verdict
+        request = ToolRequest(tool, call, key, None, verdict)
+        watch = None
+        if run.ctx.sink is not None:
+
+            async def watch(event: ToolUpdate) -> None:
+                await run.tell_tool(turn, slotted.position, event)
+
+        try:
+            return await run.invoker.invoke_tool(request, run.ctx, watch=watch)
+        except ToolError as error:
+            text = f"{error.message} {error.hint}".strip()
+            result = ToolResult(text, "error")
+            await run.tell_tool(turn, slotted.position, ToolEnded(call, result))
+            return result
+
+    def _wait_for(self, slotted: Slotted, result: ToolResult) -> None:
+        below = None if result.detail is None else convert(result.detail, SuspendedBelow)
+        if below is not None:
+            self.pending.extend(below.pending)
+            if below.stop_reason == "budget_exhausted":
+                self.stopped = below
+            return
+        ctx, tool = self.run.ctx, slotted.tool
+        key = CallKey(ctx.correlation_id, ctx.path, self.run.state.turn, slotted.position)
+        reason = result.content if isinstance(result.content, str) else ""
+        self.pending.append(
+            PendingCall(
+                pending_id(key),
+                ctx.path,
+                key.turn,
+                key.position,
+                slotted.call,
+                digest(slotted.call.name if tool is None else tool.spec.name, slotted.call.arguments),
+                reason,
+            )
+        )
+
+
+def pending_id(key: CallKey) -> str:
+    """Return the name under which a decision on this call is given."""
+    return f"{key.path}:{key.turn}.{key.position}" if key.path else f"{key.turn}.{key.position}"
+
+
+def _groups(todo: list[Slotted]) -> list[list[Slotted]]:
+    groups: list[list[Slotted]] = []
+    for slotted in todo:
+        if slotted.shares and groups and groups[-1][0].shares:
+            groups[-1].append(slotted)
+        else:
+            groups.append([slotted])
+    return groups

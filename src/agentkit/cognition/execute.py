@@ -1,0 +1,98 @@
+"""Starting, resuming and ending runs: the one way from a job to a result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import to_builtins
+
+from agentkit.cognition.job import Cognition, Job
+from agentkit.cognition.run import Run
+from agentkit.core.contracts import AgentResult, Decision, Message, RunEnded, SystemMessage
+from agentkit.core.runtime.context import RunContext
+from agentkit.durable import RunSlot, RunState, to_decisions
+from agentkit.errors import AgentkitError, ConfigurationError, RunConflict
+
+__all__ = ["execute", "resume"]
+
+
+async def execute(
+    job: Job, cognition: Cognition, messages: Sequence[Message], ctx: RunContext, *, owned: bool = False
+) -> AgentResult[object]:
+    """Run the job on this conversation in the context's place; raises RunConflict when the place is taken.
+
+    `owned` says that the place belongs to a run of ours that decides on its own whether to resume.
+    """
+    ctx = ctx.branch()
+    slot = RunSlot(ctx)
+    await slot.start(owned=owned)
+    opening: list[Message] = [SystemMessage(job.instructions), *messages] if job.instructions else list(messages)
+    run = Run(job, ctx, slot, RunState(opening, agent=job.agent), resumed=False)
+    return await _drive(run, cognition)
+
+
+async def resume(
+    job: Job, cognition: Cognition, ctx: RunContext, decisions: Mapping[str, Decision | str | bool] | None = None
+) -> AgentResult[object] | None:
+    """Go on with the run of this context's place; None when there is none.
+
+    A finished run gives its result again, at no cost. Raises RunConflict when it is another agent's run or another
+    process still runs it, EffectUnknown when a process died inside a tool that is not a read.
+    """
+    given = to_decisions(decisions)
+    slot = RunSlot(ctx)
+    if slot.log is None:
+        raise ConfigurationError("Nothing is stored that could be resumed; pass store='sqlite:runs.db' to CallRuntime.")
+    state = await slot.load()
+    if state is None:
+        return None
+    if state.agent != job.agent:
+        await slot.end()
+        raise RunConflict(f"Run {ctx.correlation_id!r} belongs to agent {state.agent!r}, not to {job.agent!r}.")
+    if not ctx.path:
+        ctx.budget.restore(ctx.correlation_id, state.account)
+    ctx = ctx.branch(state=state.account)
+    ctx.decisions = {**ctx.decisions, **given}
+    ctx.turn = state.turn
+    slot.attach(ctx)
+    run = Run(job, ctx, slot, state, resumed=True)
+    if state.finished:
+        await slot.end()
+        return run.result(run.parse_output() if state.stop_reason in ("complete", "max_turns") else None)
+    state.stop_reason, state.reason, state.pending = None, "", ()
+    return await _drive(run, cognition)
+
+
+async def _drive(run: Run, cognition: Cognition) -> AgentResult[object]:
+    ctx = run.ctx
+    span = None
+    if ctx.services.trace.enabled:
+        span = ctx.services.trace.span(
+            f"invoke_agent {run.job.agent}",
+            parent=ctx.span,
+            attributes={"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": run.job.agent},
+        )
+        ctx.span = span
+    failure: BaseException | None = None
+    try:
+        await run.started()
+        result = await cognition.drive(run)
+        if ctx.sink is not None:
+            await ctx.sink.put(RunEnded(ctx.sink.next_seq(), ctx.path, run.state.turn, result))
+        if not (result.is_suspended or ctx.path):
+            ctx.budget.forget(ctx.correlation_id)
+            await run.slot.discard()
+        return result
+    except AgentkitError as error:
+        failure = error
+        ctx.describe(error)
+        if not error.messages:
+            error.messages = to_builtins(run.state.messages)
+        raise
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        if span is not None:
+            span.end(failure)
+        await run.slot.end()

@@ -1,0 +1,54 @@
+"""What a cognition is given, and its contract."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+
+from agentkit.core.contracts import AgentResult, ChatRequest, Message, ModelSettings, OutputSpec, Route, ToolChoice
+
+if TYPE_CHECKING:
+    from agentkit.cognition.run import Run
+    from agentkit.schema import OutputType
+    from agentkit.tools import Toolbox
+
+__all__ = ["Cognition", "Job"]
+
+
+class Job(Struct, frozen=True):
+    """A prepared piece of work: who does it, with which model, tools and settings, and what shape the answer has.
+
+    It is made once and shared by concurrent runs; everything that changes lives in the Run. `corrections` bounds how
+    often an answer that does not fit is sent back.
+    """
+
+    agent: str
+    route: Route | None
+    instructions: str
+    toolbox: Toolbox
+    output: OutputType[object] | None = None
+    settings: ModelSettings = ModelSettings()
+    corrections: int = 1
+
+    @property
+    def output_spec(self) -> OutputSpec | None:
+        """Return the shape of the answer as a model sees it."""
+        return None if self.output is None else self.output.spec
+
+    def request(self, messages: tuple[Message, ...], *, tool_choice: ToolChoice | None = None) -> ChatRequest:
+        """Return the request for the next turn of this conversation."""
+        return ChatRequest(messages, self.toolbox.specs, tool_choice, self.output_spec, self.settings)
+
+
+class Cognition(Protocol):
+    """A loop that turns a run into a result; it reaches models and tools only through the run's Invoker."""
+
+    @property
+    def name(self) -> str:
+        """Return the word for it in traces."""
+        ...
+
+    async def drive(self, run: Run, /) -> AgentResult[object]:
+        """Carry the run on until it completes, stops at a limit, or suspends."""
+        ...

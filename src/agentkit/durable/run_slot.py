@@ -1,0 +1,152 @@
+"""One run's place in the run log: opening it, writing its steps, ending it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+
+from agentkit.core.contracts import Decision, Lease, LogRecord, RunLog, RunStatus, Slot
+from agentkit.core.contracts.codec import decode_data, encode_data
+from agentkit.core.runtime.clock import Timer
+from agentkit.core.runtime.context import RunContext
+from agentkit.durable.checkpoint import RunState, Step
+from agentkit.errors import ConfigurationError, EffectUnknown, RunConflict, StoreError
+
+__all__ = ["CHECKPOINT_KIND", "LEASE_SECONDS", "RunSlot", "to_decisions"]
+
+CHECKPOINT_KIND = "checkpoint"
+LEASE_SECONDS = 30.0
+
+
+class RunSlot:
+    """The writer of one slot, holding its lease from `start` or `resume` until `end`.
+
+    Without a run log it writes nothing; over a volatile one (memory) it writes only where a run stops, since
+    whatever would lose its steps loses the log too. Raises RunConflict while somebody else holds the slot.
+    """
+
+    __slots__ = ("_ctx", "_lease", "_log", "_renewal", "_slot", "_tasks", "revision", "volatile")
+
+    def __init__(self, ctx: RunContext) -> None:
+        self._ctx = ctx
+        self._log = ctx.checkpointer
+        self._slot = Slot(ctx.scope.tenant, ctx.correlation_id, ctx.path)
+        self._lease: Lease | None = None
+        self._renewal: Timer | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.revision = 0
+        self.volatile = self._log is None or bool(getattr(self._log, "volatile", False))
+
+    @property
+    def log(self) -> RunLog | None:
+        """Return the run log, None when the run leaves no trace."""
+        return self._log
+
+    async def start(self, *, owned: bool = False) -> None:
+        """Take the slot for a new run, which becomes a new generation after a finished one.
+
+        Raises RunConflict when an unfinished run is there, unless it is `owned` by the caller's own run.
+        """
+        if self._log is None:
+            return
+        summary, _ = await self._log.read(self._slot, kinds=())
+        if summary is not None:
+            if summary.status in ("running", "suspended") and not owned:
+                raise RunConflict(
+                    f"Run {self._slot.run_id!r} is {summary.status}; resume it, or start under another correlation_id."
+                )
+            self.revision = summary.revision
+        await self._take(self._log)
+
+    async def load(self) -> RunState | None:
+        """Return the stored state, None when there is none; takes the slot when the run can go on.
+
+        Raises RunConflict while another process runs it, and EffectUnknown when that process died with a tool open
+        that is not a read.
+        """
+        if self._log is None:
+            return None
+        summary, records = await self._log.read(self._slot, kinds=("checkpoint",))
+        if summary is None:
+            return None
+        state = RunState.fold(decode_data(record.data, CHECKPOINT_KIND, Step) for record in records)
+        self.revision = summary.revision
+        if summary.status == "done":
+            return state
+        await self._take(self._log)
+        if summary.status == "running" and state.open_effects:
+            await self.end()
+            raise EffectUnknown(
+                f"Run {self._slot.run_id!r} died while {', '.join(state.open_effects)} was running, which is not a "
+                "read: it may or may not have happened. Find out, then start a new run."
+            )
+        return state
+
+    def attach(self, ctx: RunContext) -> None:
+        """Go on under this context's clock."""
+        self._ctx = ctx
+
+    async def write(self, step: Step, status: RunStatus) -> None:
+        """Append one step; it is durable when this returns."""
+        if self._log is None:
+            return
+        record = LogRecord("checkpoint", str(self.revision + 1), encode_data(CHECKPOINT_KIND, step))
+        self.revision = await self._log.append(
+            self._slot,
+            self.revision,
+            (record,),
+            status=status,
+            fence=None if self._lease is None else self._lease.fence,
+        )
+
+    async def discard(self) -> None:
+        """Forget a finished run of a volatile log, so that a long-lived process does not grow."""
+        if self._log is not None and self.volatile and self.revision:
+            await self._log.delete(self._slot.tenant, self._slot.run_id)
+
+    async def end(self) -> None:
+        """Give the slot back; may be called twice."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+            self._renewal = None
+        lease, self._lease = self._lease, None
+        if lease is not None and self._log is not None:
+            await self._log.release(lease)
+
+    async def _take(self, log: RunLog) -> None:
+        if self.volatile:
+            return
+        owner = f"{id(self):x}-{id(asyncio.get_running_loop()):x}"
+        self._lease = await log.acquire(self._slot, owner, ttl=LEASE_SECONDS)
+        self._plan_renewal()
+
+    def _plan_renewal(self) -> None:
+        clock = self._ctx.services.clock
+        self._renewal = clock.call_at(clock.now() + LEASE_SECONDS / 3, self._renew_soon)
+
+    def _renew_soon(self) -> None:
+        task = asyncio.ensure_future(self._renew())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _renew(self) -> None:
+        if self._lease is None or self._log is None:
+            return
+        with suppress(RunConflict, StoreError):  # a lost lease is reported by the next write, which its fence refuses
+            self._lease = await self._log.renew(self._lease, ttl=LEASE_SECONDS)
+            self._plan_renewal()
+
+
+def to_decisions(given: Mapping[str, Decision | str | bool] | None) -> dict[str, Decision]:
+    """Return decisions by pending id; raises ConfigurationError for what is neither allow nor deny."""
+    decisions: dict[str, Decision] = {}
+    for key, value in (given or {}).items():
+        if isinstance(value, bool):
+            value = "allow" if value else "deny"
+        if isinstance(value, str) and value in ("allow", "deny"):
+            value = Decision.allow() if value == "allow" else Decision.deny()
+        if not isinstance(value, Decision) or value.verdict == "ask":
+            raise ConfigurationError(f"decisions[{key!r}]={value!r}: pass 'allow', 'deny', True, False or a Decision.")
+        decisions[key] = value
+    return decisions
