@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock", "Timer"]
+__all__ = ["Clock", "SystemClock", "Timer", "as_clock"]
 
 
 class Timer(Protocol):
@@ -48,7 +48,7 @@ class SystemClock:
 
     def wall(self) -> datetime:
         """Return the aware time of day, UTC."""
-        return datetime.now(timezone.utc)
+        return datetime.now(UTC)
 
     async def sleep(self, seconds: float, /) -> None:
         """Wait that long."""
@@ -56,7 +56,25 @@ class SystemClock:
 
     def call_at(self, when: float, callback: Callable[[], None], /) -> Timer:
         """Call back on the running loop when `now()` reaches `when`."""
-        return asyncio.get_running_loop().call_later(max(0.0, when - time.monotonic()), callback)
+        return asyncio.get_running_loop().call_later(max(0.0, when - self.now()), callback)
+
+
+class _FunctionClock(SystemClock):
+    """The machine's clock with monotonic seconds out of a function."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+
+    def now(self) -> float:
+        """Return the function's seconds."""
+        return self._now()
 
 
 SYSTEM_CLOCK = SystemClock()
+
+
+def as_clock(clock: Clock | Callable[[], float]) -> Clock:
+    """Return the clock itself, or one whose `now()` is this function, such as `time.monotonic`."""
+    if not callable(clock):
+        return clock
+    return SYSTEM_CLOCK if clock is time.monotonic else _FunctionClock(clock)
