@@ -124,13 +124,13 @@ class ModelPool:
         model = self._models.get(key)
         if model is None:
             if binding.provider == "local":
-                from agentkit.providers.local import local_model
+                from agentkit.providers.local import LocalModel
 
-                model = local_model(binding.model)
+                model = LocalModel(binding.model)
             else:
-                from agentkit.providers.scripted import scripted_text
+                from agentkit.providers.scripted import ScriptedModel
 
-                model = scripted_text(binding.model)
+                model = ScriptedModel([binding.model or "scripted"], repeat_last=True)
             self._models[key] = model
         return model
 

@@ -1,0 +1,124 @@
+"""Reading the command line and choosing what to do."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+
+from agentkit.cli.failure import INTERRUPTED, Failure, failure_of
+
+__all__ = ["main"]
+
+_EPILOG = """exit codes: 0 answered; 1 the model or a tool failed; 2 bad input (key, model, option, file);
+3 a budget, deadline or turn limit was reached; 4 no usable answer (refused, or it does not fit the schema);
+130 interrupted"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    parser = _parser()
+    options = parser.parse_args(argv)
+    action: Callable[[argparse.Namespace], Coroutine[object, object, int]] = options.action
+    try:
+        return asyncio.run(action(options))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    except Exception as error:
+        failure = failure_of(error)
+        if failure is None:
+            raise
+        _report(failure, as_json=getattr(options, "json", False))
+        return failure.code
+
+
+def _report(failure: Failure, *, as_json: bool) -> None:
+    if as_json:
+        print(failure.as_json())
+    print(f"agentkit: {failure.message}", file=sys.stderr)
+    if failure.hint:
+        print(f"          {failure.hint}", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    from agentkit import __version__
+
+    parser = argparse.ArgumentParser(
+        prog="agentkit",
+        description="Ask models and run agents under an exact budget.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"agentkit {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_ask(commands.add_parser("ask", help="ask a model once", description="Ask a model once, streaming its answer."))
+    run = commands.add_parser("run", help="run a model with tools", description="Let a model use Python functions.")
+    _add_ask(run)
+    run.add_argument(
+        "--tools", action="append", default=[], metavar="MODULE:FUNCTION", help="a function it may call; repeat for more"
+    )
+    run.add_argument("--max-turns", type=int, default=None, metavar="N", help="turns with tools (default 12)")
+    demo = commands.add_parser("demo", help="see everything at work, without a key")
+    demo.add_argument("--scripted", action="store_true", help="use no real model at all")
+    demo.set_defaults(action=_demo)
+    _add_models(commands.add_parser("models", help="list or fetch the weights of local models"))
+    return parser
+
+
+def _add_ask(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("question", help="what to ask; '-' reads standard input")
+    parser.add_argument(
+        "--model",
+        default="local:smollm2",
+        metavar="PROVIDER:MODEL",
+        help="openai:..., anthropic:..., local:smollm2 (default), or a plain name together with --base-url",
+    )
+    parser.add_argument("--base-url", default=None, metavar="URL", help="a compatible server, such as http://host:8000/v1")
+    parser.add_argument("--api-key-env", default=None, metavar="VAR", help="the variable that holds the key")
+    parser.add_argument("--instructions", default="", metavar="TEXT", help="system instructions")
+    parser.add_argument("--output-schema", default=None, metavar="FILE", help="a JSON Schema the answer has to fit")
+    parser.add_argument("--budget", default=None, metavar="USD", help="the most it may cost, such as 0.05")
+    parser.add_argument("--price", default=None, metavar="IN/OUT", help="dollars per million tokens, such as 1.25/10")
+    parser.add_argument("--max-tokens", type=int, default=None, metavar="N", help="the most tokens of an answer")
+    parser.add_argument("--temperature", type=float, default=None, metavar="T")
+    parser.add_argument("--seed", type=int, default=None, metavar="N")
+    parser.add_argument("--timeout", type=float, default=None, metavar="SECONDS", help="the deadline of the whole run")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    parser.set_defaults(action=_ask, tools=[], max_turns=None)
+
+
+def _add_models(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(required=True, metavar="list|add")
+    actions.add_parser("list", help="list known local models").set_defaults(action=_models_list)
+    add = actions.add_parser("add", help="fetch a model's weights, check and cache them")
+    add.add_argument("name", metavar="NAME")
+    add.set_defaults(action=_models_add)
+
+
+async def _ask(options: argparse.Namespace) -> int:
+    from agentkit.cli.ask import ask_command
+
+    return await ask_command(options)
+
+
+async def _demo(options: argparse.Namespace) -> int:
+    from agentkit.cli.demo import demo_command
+
+    return await demo_command(scripted=options.scripted)
+
+
+async def _models_list(options: argparse.Namespace) -> int:
+    from agentkit.cli.models import list_command
+
+    return await list_command()
+
+
+async def _models_add(options: argparse.Namespace) -> int:
+    from agentkit.cli.models import add_command
+
+    return await add_command(options.name)
