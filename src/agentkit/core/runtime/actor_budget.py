@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from decimal import ROUND_DOWN, Context, Decimal
-from typing import Final
+from typing import Final, TypeVar
 
 from agentkit.core.contracts import (
     ZERO,
@@ -27,6 +27,7 @@ AXES: Final = ("tokens", "cost", "steps", "wall")
 _SHARES = Context(prec=60, rounding=ROUND_DOWN)
 _QUANTUM = Decimal("1e-12")
 Shares = tuple[int | None, Decimal | None, int | None, float | None]
+N = TypeVar("N", int, float, Decimal)
 
 
 class ActorBudget:
@@ -203,7 +204,7 @@ class ActorBudget:
             return [self._reserve(share) for _ in range(children)]
 
     def settle_child(self, child: ActorBudget) -> None:
-        """Give a child's reservation back and book what it used, at most the reservation; a second time does nothing."""
+        """Give a child's reservation back and book what it used, at most the reservation, once."""
         with self._lock:
             share = self._children.pop(child, None)
             if share is None:
@@ -266,12 +267,15 @@ class ActorBudget:
     def _reserve(self, share: Shares) -> ActorBudget:
         tokens, cost, steps, wall = share
         child = ActorBudget(tokens, cost, steps, wall, self._clock)
-        held = tuple(None if limit is None else part for limit, part in zip(self._limits, share, strict=True))
-        self._children[child] = held  # type: ignore[assignment]
+        limits = self._limits
+        held_tokens = None if limits[0] is None else tokens
+        held_cost = None if limits[1] is None else cost
+        held_steps = None if limits[2] is None else steps
+        self._children[child] = (held_tokens, held_cost, held_steps, None)
         self._held = (
-            self._held[0] + (held[0] or 0),  # type: ignore[operator]
-            add_money(self._held[1], held[1] or ZERO),  # type: ignore[arg-type]
-            self._held[2] + (held[2] or 0),  # type: ignore[operator]
+            self._held[0] + (held_tokens or 0),
+            add_money(self._held[1], held_cost or ZERO),
+            self._held[2] + (held_steps or 0),
         )
         return child
 
@@ -296,5 +300,5 @@ def _check(share: Shares, left: Shares) -> None:
             )
 
 
-def _lower(limit, wanted):  # type: ignore[no-untyped-def]
+def _lower(limit: N | None, wanted: N) -> N:
     return wanted if limit is None else min(limit, wanted)

@@ -97,6 +97,11 @@ class WaitingRoom:
         self._queue: deque[Ticket] = deque()
         self.held = NOTHING_HELD
 
+    @property
+    def busy(self) -> bool:
+        """Return whether anything is held or waited for."""
+        return bool(self._reservations or self._queue)
+
     def hold(self, call: Call[ChatRequest], quote: Quote) -> None:
         """Reserve the attempt's bound."""
         ctx = call.ctx

@@ -129,6 +129,11 @@ class Budget:
         return self.limits.concurrency
 
     @property
+    def max_width(self) -> int | None:
+        """Return how many agents one fan-out may start, None for any number."""
+        return self.limits.width
+
+    @property
     def calls(self) -> int:
         """Return the logical calls that were accepted."""
         return self._total.calls

@@ -9,7 +9,6 @@ from typing import Final, TypeVar
 
 from agentkit.core.contracts import (
     Autonomy,
-    CancelSignal,
     CostRecord,
     Decision,
     EventSink,
@@ -137,8 +136,8 @@ class RunContext:
         self,
         *,
         name: str | None = None,
-        actor_budget: ActorBudget | None | Unset = UNSET,
-        signal_channel: SignalChannel | None | Unset = UNSET,
+        actor_budget: ActorBudget | Unset | None = UNSET,
+        signal_channel: SignalChannel | Unset | None = UNSET,
         autonomy: Autonomy | None = None,
         mode: RunMode | None = None,
     ) -> RunContext:
@@ -157,8 +156,8 @@ class RunContext:
     def _deeper(
         self,
         segment: str,
-        actor_budget: ActorBudget | None | Unset,
-        signal_channel: SignalChannel | None | Unset,
+        actor_budget: ActorBudget | Unset | None,
+        signal_channel: SignalChannel | Unset | None,
         autonomy: Autonomy | None,
         mode: RunMode | None,
     ) -> RunContext:

@@ -29,8 +29,8 @@ from agentkit.core.contracts import (
     ToolUpdate,
 )
 from agentkit.core.runtime.abort import Abort
-from agentkit.core.runtime.chain import chain
 from agentkit.core.runtime.context import RunContext
+from agentkit.core.runtime.layers import chain
 from agentkit.core.runtime.stream import EventStream
 from agentkit.errors import AgentkitError, ConfigurationError, StreamBroken, ToolError
 
@@ -142,9 +142,7 @@ class Invoker:
             raise ToolError("The chain ended without a ToolEnded event; a middleware dropped it.")
         return result
 
-    def _call(
-        self, request: ChatRequest, ctx: RunContext, purpose: Purpose, route: Route | None
-    ) -> Call[ChatRequest]:
+    def _call(self, request: ChatRequest, ctx: RunContext, purpose: Purpose, route: Route | None) -> Call[ChatRequest]:
         return Call(ctx, request, f"{_PROCESS}-{next(_COUNTER)}", route, 1, purpose)
 
     def _to_model(self, call: Call[ChatRequest]) -> AsyncGenerator[ChatEvent, None]:

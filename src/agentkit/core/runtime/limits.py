@@ -93,11 +93,11 @@ class Ceilings(Struct):
         return None
 
 
-def to_ceiling(value: Money | None) -> Decimal | None:
+def to_ceiling(value: Money | None, parameter: str = "max_cost_usd") -> Decimal | None:
     """Return a ceiling in dollars; raises MoneyPrecisionError for one that money cannot hold, or below zero."""
     if value is None:
         return None
     ceiling = to_money(value, strict=True)
     if ceiling < 0:
-        raise ConfigurationError(f"max_cost_usd={value!r} is below zero; pass 0 to admit only what is free.")
+        raise ConfigurationError(f"{parameter}={value!r} is below zero; pass 0 to admit only what is free.")
     return ceiling
