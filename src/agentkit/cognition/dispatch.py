@@ -21,12 +21,15 @@ from agentkit.core.contracts import (
     ToolUpdate,
 )
 from agentkit.core.contracts.digest import digest
-from agentkit.errors import MeterExceeded, ToolError
+from agentkit.errors import Cancelled, DeadlineExceeded, MeterExceeded, ToolError
 
 if TYPE_CHECKING:
     from agentkit.cognition.run import Run
 
 __all__ = ["Dispatch", "SuspendedBelow", "pending_id"]
+
+
+_ENDS = (MeterExceeded, DeadlineExceeded, Cancelled)
 
 
 class SuspendedBelow(Struct, frozen=True):
@@ -102,8 +105,9 @@ class Dispatch:
                 for slotted in group:
                     tasks.create_task(one(slotted))
         except BaseExceptionGroup as failures:
-            if len(failures.exceptions) == 1:
-                raise failures.exceptions[0] from None
+            raised = failures.exceptions
+            if len(raised) == 1 or all(isinstance(error, _ENDS) for error in raised):
+                raise raised[0] from None
             raise
 
     async def _answer(self, slotted: Slotted) -> None:
