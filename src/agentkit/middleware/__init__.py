@@ -1,0 +1,1 @@
+"""Layers around model calls and tool calls: one concern a file, none knows another."""
