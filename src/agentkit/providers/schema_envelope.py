@@ -58,7 +58,7 @@ def describe_tools(tools: Sequence[ToolSpec], *, may_answer: bool, typed: bool) 
     lines += [f"- {tool.name}({_signature(tool.parameters)}): {tool.description}".rstrip(": ") for tool in tools]
     lines.append('To call a tool, reply with JSON: {"tool": "name", "arguments": {...}}')
     if may_answer:
-        answer = "{...}" if typed else '"text"'
+        answer = "{...}" if typed else '"..."'
         lines.append(f'When you know the answer, reply with JSON: {{"answer": {answer}}}')
     return "\n".join(lines)
 
