@@ -8,6 +8,9 @@ from contextlib import aclosing
 
 import jsonschema_rs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from agentkit.core.contracts import (
     AssistantMessage,
     Call,
@@ -35,8 +38,6 @@ from agentkit.core.contracts import (
 from agentkit.errors import ConfigurationError, StreamBroken
 from agentkit.providers.schema_envelope import build_envelope
 from agentkit.providers.schema_tools import SchemaTools, with_schema_tools
-from hypothesis import given
-from hypothesis import strategies as st
 
 CITY: JsonObject = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = ToolSpec("weather", "Current weather in a city.", CITY)

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
 from agentkit.errors import ConfigurationError
 from agentkit.providers.weights import Weights, add, cache_dir, fetch, known, locate, require
 

