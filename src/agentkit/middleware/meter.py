@@ -10,7 +10,7 @@ from contextlib import aclosing
 from decimal import Decimal
 from typing import TypeAlias, cast
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct
 from msgspec.structs import replace
 
 from agentkit.catalog import FREE, bound, cost
@@ -38,16 +38,8 @@ from agentkit.core.contracts import (
     multiply_money,
 )
 from agentkit.core.runtime.context import RunContext
-from agentkit.errors import (
-    AgentkitError,
-    Cancelled,
-    ConfigurationError,
-    DeadlineExceeded,
-    MeterExceeded,
-    ProviderError,
-    Refused,
-    StreamBroken,
-)
+from agentkit.core.runtime.ending import never_accepted, outcome_of, usage_of
+from agentkit.errors import ConfigurationError, MeterExceeded, StreamBroken
 
 __all__ = ["MeterLayer", "meter"]
 
@@ -218,10 +210,10 @@ class MeterLayer:
         return await self._settle(attempt, "ok", usage, response)
 
     async def _cut_short(self, attempt: Attempt, error: BaseException) -> CostRecord:
-        if _never_accepted(attempt, error):
-            return await self._settle(attempt, _outcome(error), None)
-        usage = self._estimated(attempt, _reported(error), cut=True)
-        return await self._settle(attempt, _outcome(error), usage)
+        outcome = outcome_of(error)
+        if never_accepted(error, started=attempt.started or attempt.visible):
+            return await self._settle(attempt, outcome, None)
+        return await self._settle(attempt, outcome, self._estimated(attempt, usage_of(error), cut=True))
 
     def _estimated(self, attempt: Attempt, reported: Usage | None, *, cut: bool = False) -> Usage:
         """Fill what was not reported; of a cut stream the reported output is where it began, so the larger counts."""
@@ -370,32 +362,8 @@ def _price(rates: Rates | None, usage: Usage) -> Decimal | None:
         return None
 
 
-def _never_accepted(attempt: Attempt, error: BaseException) -> bool:
-    if isinstance(error, ProviderError):
-        return error.accepted is False
-    stopped = isinstance(error, (Cancelled, DeadlineExceeded))
-    return isinstance(error, AgentkitError) and not stopped and not (attempt.started or attempt.visible)
-
-
 def _delivered(attempt: Attempt, outcome: Outcome) -> bool:
     return attempt.visible or (attempt.started and outcome in ("cancelled", "closed", "refused"))
-
-
-def _reported(error: BaseException) -> Usage | None:
-    if not isinstance(error, AgentkitError) or not error.usage:
-        return None
-    try:
-        return convert(dict(error.usage), Usage)
-    except ValidationError:
-        return None
-
-
-def _outcome(error: BaseException) -> Outcome:
-    if isinstance(error, GeneratorExit):
-        return "closed"
-    if isinstance(error, (Cancelled, DeadlineExceeded)) or not isinstance(error, Exception):
-        return "cancelled"
-    return "refused" if isinstance(error, Refused) else "error"
 
 
 def _own_model(ctx: RunContext) -> object:

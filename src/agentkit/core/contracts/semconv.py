@@ -14,12 +14,15 @@ __all__ = [
     "COST",
     "DURATION",
     "DURATION_BUCKETS",
+    "ERRORS",
     "ERROR_TYPE",
     "EXECUTE_TOOL",
     "FINISH_REASONS",
+    "FIRST_CHUNK",
     "INPUT_MESSAGES",
     "INVOKE_AGENT",
     "OPERATION",
+    "OUTCOME",
     "OUTPUT_MESSAGES",
     "OUTPUT_TYPE",
     "PATH",
@@ -40,8 +43,8 @@ __all__ = [
     "TENANT",
     "TIME_TO_FIRST_CHUNK",
     "TOKENS",
-    "TOKEN_BUCKETS",
-    "TOKEN_TYPE",
+    "TOKENS_BUCKETS",
+    "TOKENS_KIND",
     "TOOL_ARGUMENTS",
     "TOOL_CALL_ID",
     "TOOL_DURATION",
@@ -105,14 +108,17 @@ USER: Final = "agentkit.scope.user"
 PURPOSE: Final = "agentkit.purpose"
 COST: Final = "agentkit.cost_usd"
 USAGE_ESTIMATED: Final = "agentkit.usage.estimated"
+OUTCOME: Final = "agentkit.outcome"
 TOOL_OUTCOME: Final = "agentkit.tool.outcome"
 RETRY_ATTEMPT: Final = "retry.attempt"
 
 TOKENS: Final = "gen_ai.client.token.usage"
-TOKEN_TYPE: Final = "gen_ai.token.type"
+TOKENS_KIND: Final = "gen_ai.token.type"
 DURATION: Final = "gen_ai.client.operation.duration"
 TOOL_DURATION: Final = "gen_ai.execute_tool.duration"
-TOKEN_BUCKETS: Final = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
+FIRST_CHUNK: Final = "gen_ai.client.operation.time_to_first_chunk"
+ERRORS: Final = "agentkit.client.errors"
+TOKENS_BUCKETS: Final = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 DURATION_BUCKETS: Final = (
     0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,
 )  # fmt: skip
