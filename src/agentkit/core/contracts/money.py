@@ -11,6 +11,7 @@ __all__ = [
     "ZERO",
     "Money",
     "add_money",
+    "divide_money",
     "multiply_money",
     "render_money",
     "subtract_money",
@@ -34,7 +35,7 @@ def to_money(value: Money, *, strict: bool = False) -> Decimal:
     Raises MoneyPrecisionError when the value is not finite, no number, too large, or (strict) has more places.
     """
     amount = _parse(value)
-    if abs(amount) >= _LARGEST:
+    if amount.copy_abs() >= _LARGEST:
         raise MoneyPrecisionError(f"{value!r} is too large for money: at most 26 digits before the point.")
     exact = amount.quantize(_QUANTUM, rounding=ROUND_HALF_UP, context=_CONTEXT)
     if strict and exact != amount:
@@ -69,6 +70,11 @@ def subtract_money(left: Decimal, right: Decimal) -> Decimal:
 def multiply_money(left: Decimal, right: Decimal | int) -> Decimal:
     """Return the exact product, unaffected by the host's decimal context."""
     return _CONTEXT.multiply(left, right)
+
+
+def divide_money(amount: Decimal, part: Decimal) -> int:
+    """Return how often `part` fits into the amount, rounded down, unaffected by the host's decimal context."""
+    return int(_CONTEXT.divide_int(amount, part))
 
 
 def to_cents(amount: Decimal) -> int:

@@ -91,7 +91,8 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     max_delay: float = 30.0
 
     def __post_init__(self) -> None:
-        if isinstance(self.max_attempts, bool) or not isinstance(self.max_attempts, int) or self.max_attempts < 1:
+        attempts: object = self.max_attempts
+        if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
             raise ConfigurationError(f"RetryPolicy(max_attempts={self.max_attempts!r}): pass 1 (no retry) or more.")
         if not 0 <= self.base_delay <= self.max_delay:
             raise ConfigurationError(

@@ -30,7 +30,18 @@ class Abort:
     stays what it is. `idle` is called instead when nobody is inside.
     """
 
-    __slots__ = ("_cancel", "_cancelling", "_deadline", "_forget", "_idle", "_loop", "_task", "_timer", "fired")
+    __slots__ = (
+        "_cancel",
+        "_cancelling",
+        "_deadline",
+        "_forget",
+        "_idle",
+        "_loop",
+        "_sent",
+        "_task",
+        "_timer",
+        "fired",
+    )
 
     def __init__(
         self, deadline: Deadline | None, cancel: CancelSignal | None, idle: Callable[[], None] | None = None
@@ -40,6 +51,7 @@ class Abort:
         self._idle = idle
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0
+        self._sent = False
         self._timer: Timer | None = None
         self._forget: Callable[[], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -78,8 +90,9 @@ class Abort:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         task, self._task = self._task, None
-        if self.fired is None or task is None:
+        if not self._sent or task is None or self.fired is None:
             return
+        self._sent = False
         ours = task.uncancel() <= self._cancelling
         if kind is not None and issubclass(kind, asyncio.CancelledError) and ours:
             raise self.fired from error
@@ -103,7 +116,22 @@ class Abort:
         if self.fired is not None:
             return
         self.fired = reason
-        if self._task is not None:
-            self._task.cancel()
-        elif self._idle is not None:
-            self._idle()
+        if self._task is None:
+            if self._idle is not None:
+                self._idle()
+        elif self._task is _current():
+            asyncio.get_running_loop().call_soon(self._send, self._task)
+        else:
+            self._send(self._task)
+
+    def _send(self, task: asyncio.Task[object]) -> None:
+        if self._task is task and not self._sent:
+            self._sent = True
+            task.cancel()
+
+
+def _current() -> asyncio.Task[object] | None:
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None

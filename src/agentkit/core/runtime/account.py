@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from msgspec import Struct
 
-from agentkit.core.contracts import ZERO, ChatRequest, CostRecord, Message, Usage, add_money, subtract_money
+from agentkit.core.contracts import ZERO, ChatRequest, CostRecord, Message, ToolSpec, Usage, add_money, subtract_money
 from agentkit.core.runtime.estimate import message_tokens, spec_tokens
 
 __all__ = ["AccountState", "RunAccount", "Tally"]
@@ -65,7 +65,7 @@ class RunAccount:
     Also remembers, for the next bound, how long answers were and how much the conversation weighed.
     """
 
-    __slots__ = ("_estimate", "_outputs", "parent", "records", "tally")
+    __slots__ = ("_estimate", "_outputs", "_tools", "parent", "records", "tally")
 
     def __init__(self, parent: RunAccount | None = None, state: AccountState = AccountState()) -> None:  # noqa: B008
         self.parent = parent
@@ -73,6 +73,7 @@ class RunAccount:
         self.records: list[CostRecord] = []
         self._outputs: dict[str, list[int]] | None = None
         self._estimate: tuple[int, Message, int] | None = None
+        self._tools: tuple[tuple[ToolSpec, ...], int] = ((), 0)
 
     @property
     def cost(self) -> Decimal | None:
@@ -111,7 +112,9 @@ class RunAccount:
         known += sum(message_tokens(message) for message in messages[start:])
         if messages:
             self._estimate = (len(messages), messages[-1], known)
-        return known + sum(spec_tokens(spec) for spec in request.tools)
+        if request.tools is not self._tools[0]:
+            self._tools = (request.tools, sum(spec_tokens(spec) for spec in request.tools))
+        return known + self._tools[1]
 
     def _remember_output(self, model: str, tokens: int) -> None:
         if self._outputs is None:

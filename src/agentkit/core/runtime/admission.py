@@ -123,7 +123,9 @@ class WaitingRoom:
         return any(reservation.task is task for reservation in self._reservations.values())
 
     def can_help(self, call: Call[ChatRequest]) -> bool:
-        """Return whether some attempt in flight can end while this call waits."""
+        """Return whether waiting may help: some attempt in flight can end meanwhile, or those ahead are about to go."""
+        if not self._reservations:
+            return bool(self._queue)
         return any(not reservation.blocks_itself(call) for reservation in self._reservations.values())
 
     def enter(self) -> Ticket:

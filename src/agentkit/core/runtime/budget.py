@@ -18,6 +18,7 @@ from agentkit.core.contracts import (
     Quote,
     Usage,
     add_money,
+    divide_money,
     subtract_money,
     to_cents,
     to_money,
@@ -263,7 +264,7 @@ class Budget:
             fits: list[int] = []
             if self.limits.cost is not None and per_token > 0:
                 taken = add_money(add_money(self._committed(), self._room.held.cost), input_cost)
-                fits.append(int(max(ZERO, subtract_money(self.limits.cost, taken)) / per_token))
+                fits.append(divide_money(max(ZERO, subtract_money(self.limits.cost, taken)), per_token))
             if self.limits.output_tokens is not None:
                 used = (self._total.usage.output_tokens or 0) + self._room.held.output_tokens
                 fits.append(max(0, self.limits.output_tokens - used))

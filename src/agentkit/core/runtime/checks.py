@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from agentkit.errors import ConfigurationError
 
-__all__ = ["at_least", "choice"]
+__all__ = ["at_least", "choice", "text", "whole"]
 
 C = TypeVar("C", bound=str)
 
@@ -18,10 +18,17 @@ def at_least(owner: str, name: str, value: int | None, lowest: int) -> int | Non
     return whole(owner, name, value, lowest)
 
 
-def whole(owner: str, name: str, value: int, lowest: int) -> int:
+def whole(owner: str, name: str, value: object, lowest: int) -> int:
     """Return the value when it is a whole number from `lowest` on; raises ConfigurationError otherwise."""
     if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
         raise ConfigurationError(f"{owner}({name}={value!r}): pass a whole number of at least {lowest}.")
+    return value
+
+
+def text(owner: str, name: str, value: object) -> str:
+    """Return the value when it is a text with something in it; raises ConfigurationError otherwise."""
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigurationError(f"{owner}({name}={value!r}): pass a non-empty text.")
     return value
 
 

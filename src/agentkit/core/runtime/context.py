@@ -26,7 +26,7 @@ from agentkit.core.runtime.account import AccountState, RunAccount
 from agentkit.core.runtime.actor_budget import ActorBudget
 from agentkit.core.runtime.budget import Budget
 from agentkit.core.runtime.cancel import CancellationToken
-from agentkit.core.runtime.checks import choice, whole
+from agentkit.core.runtime.checks import choice, text, whole
 from agentkit.core.runtime.deadline import Deadline, DeadlineLike, to_deadline
 from agentkit.core.runtime.observation import (
     MetricsPort,
@@ -107,8 +107,7 @@ class RunContext:
         mode: RunMode = "act",
         deadline: DeadlineLike = None,
     ) -> None:
-        if not isinstance(correlation_id, str) or not correlation_id.strip():
-            raise ConfigurationError(f"RunContext(correlation_id={correlation_id!r}): pass a non-empty run id.")
+        text("RunContext", "correlation_id", correlation_id)
         if not isinstance(scope, Scope):
             raise ConfigurationError(f"RunContext(scope={scope!r}): pass a Scope, such as Scope(tenant='acme').")
         self.correlation_id = correlation_id
@@ -206,6 +205,9 @@ class RunContext:
         return copy
 
     def _copy(self) -> RunContext:
+        """Return a copy that numbers its children together with this one, so that a path is used once."""
+        if self._names is None:
+            self._names = {}
         copy = RunContext.__new__(RunContext)
         for name in RunContext.__slots__:
             setattr(copy, name, getattr(self, name))
@@ -314,7 +316,8 @@ class RunContext:
         open span.
         """
         if self.sink is not None:
-            await self.sink.put(Observed(self.sink.next_seq(), self.path, self.turn, kind, render, payload))
+            with suppress(Exception):
+                await self.sink.put(Observed(self.sink.next_seq(), self.path, self.turn, kind, render, payload))
         span = self.span
         if span is not None and kind in CRITICAL_KINDS:
             with suppress(Exception):

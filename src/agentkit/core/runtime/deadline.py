@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from math import isnan
 from typing import TypeAlias
 
 from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
@@ -54,6 +55,7 @@ def to_deadline(value: DeadlineLike, clock: Clock = SYSTEM_CLOCK) -> Deadline | 
         if value.tzinfo is None:
             raise ConfigurationError(f"deadline={value!r} has no time zone; pass an aware datetime or seconds.")
         return Deadline.after((value - clock.wall()).total_seconds(), clock)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+    given: object = value
+    if isinstance(given, bool) or not isinstance(given, (int, float)) or isnan(given):
         raise ConfigurationError(f"deadline={value!r}: pass seconds from now, a timedelta or an aware datetime.")
-    return Deadline.after(value, clock)
+    return Deadline.after(given, clock)

@@ -31,7 +31,7 @@ class Failure(Struct, frozen=True):
     cause: Exception
 
 
-class _Aborted(Exception):
+class _AbortedError(Exception):
     """Carries out of a task group what would get lost in it: a job that was cancelled from elsewhere."""
 
 
@@ -82,7 +82,7 @@ class _Crew(Generic[T]):
                     self._start(group, index)
                     index += 1
         except BaseExceptionGroup as failed:
-            if failed.subgroup(_Aborted) is not None:
+            if failed.subgroup(_AbortedError) is not None:
                 raise asyncio.CancelledError from failed
             raise
         return [self._results[index] for index in range(len(self._results))]
@@ -118,7 +118,7 @@ class _Crew(Generic[T]):
             await self._end(task)
             raise
         if task.cancelled():
-            raise _Aborted
+            raise _AbortedError
         self._results[index] = self._result(index, task)
 
     async def _end(self, task: asyncio.Future[T]) -> None:

@@ -105,15 +105,19 @@ class Invoker:
     ) -> ToolResult:
         """Return the result of one tool call; `watch` is awaited with each tool event."""
         call = Call(ctx, request, f"{_PROCESS}-{next(_COUNTER)}")
-        if ctx.deadline is None and ctx.cancel is None:
-            return await self._perform(call, watch)
-        abort = Abort(ctx.deadline, ctx.cancel)
-        abort.arm()
         try:
-            with abort:
+            if ctx.deadline is None and ctx.cancel is None:
                 return await self._perform(call, watch)
-        finally:
-            abort.disarm()
+            abort = Abort(ctx.deadline, ctx.cancel)
+            abort.arm()
+            try:
+                with abort:
+                    return await self._perform(call, watch)
+            finally:
+                abort.disarm()
+        except AgentkitError as error:
+            ctx.describe(error)
+            raise
 
     async def _collect(self, call: Call[ChatRequest], watch: ChatWatcher | None) -> ChatResponse:
         response: ChatResponse | None = None

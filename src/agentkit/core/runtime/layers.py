@@ -45,7 +45,7 @@ def _problem(layer: object) -> str:
         return "not callable"
     if inspect.isclass(layer):
         return "a class; pass an instance of it"
-    function = layer if inspect.isroutine(layer) else type(layer).__call__
+    function: object = layer if inspect.isroutine(layer) else type(layer).__call__
     if inspect.iscoroutinefunction(function):
         return "a coroutine function; it has to yield events"
     try:

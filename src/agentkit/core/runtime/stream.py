@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import Generic, TypeVar
+from typing import Generic, NoReturn, TypeVar
 
+from agentkit.core.contracts import ChatEnd
 from agentkit.core.runtime.abort import Abort
 from agentkit.core.runtime.context import RunContext
-from agentkit.errors import AgentkitError
+from agentkit.errors import AgentkitError, ConfigurationError
 
 __all__ = ["EventStream"]
 
@@ -23,7 +24,7 @@ class EventStream(Generic[Ev]):
     Cancelled. `aclose` is idempotent and safe while another task waits for the next event.
     """
 
-    __slots__ = ("_abort", "_closing", "_ctx", "_events", "_left")
+    __slots__ = ("_abort", "_closing", "_ctx", "_entered", "_events", "_left")
 
     def __init__(self, events: AsyncGenerator[Ev, None], ctx: RunContext) -> None:
         self._events = events
@@ -31,9 +32,15 @@ class EventStream(Generic[Ev]):
         self._abort = Abort(ctx.deadline, ctx.cancel, self._close_soon)
         self._closing: asyncio.Task[None] | None = None
         self._left: asyncio.Future[None] | None = None
+        self._entered = False
 
     async def __aenter__(self) -> EventStream[Ev]:
-        self._abort.arm()
+        try:
+            self._abort.arm()
+        except AgentkitError as error:
+            self._ctx.describe(error)
+            raise
+        self._entered = True
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -44,11 +51,15 @@ class EventStream(Generic[Ev]):
 
     async def __anext__(self) -> Ev:
         if self._abort.fired is not None:
-            await self.aclose()
-            raise self._abort.fired
+            await self._ended()
+        if not self._entered:
+            raise ConfigurationError("A stream is used as `async with invoker.stream(...) as events`.")
         try:
             with self._abort:
-                return await self._events.__anext__()
+                event = await self._events.__anext__()
+            if type(event) is ChatEnd:  # a finished answer is not lost to a deadline that passes while it is read
+                self._abort.disarm()
+            return event
         except AgentkitError as error:
             self._ctx.describe(error)
             raise
@@ -62,12 +73,28 @@ class EventStream(Generic[Ev]):
         abort.disarm()
         reader = abort.inside
         if reader is not None and reader is not asyncio.current_task():
-            self._left = asyncio.get_running_loop().create_future()
+            if self._left is None or self._left.done():
+                self._left = asyncio.get_running_loop().create_future()
             abort.interrupt(StopAsyncIteration())
-            await self._left
+            await asyncio.shield(self._left)
         if self._closing is not None:
             await asyncio.wait([self._closing])
         await self._events.aclose()
 
+    async def _ended(self) -> NoReturn:
+        reason = self._abort.fired or StopAsyncIteration()
+        await self.aclose()
+        if isinstance(reason, AgentkitError):
+            self._ctx.describe(reason)
+        raise reason
+
     def _close_soon(self) -> None:
-        self._closing = asyncio.ensure_future(self._events.aclose())
+        self._closing = asyncio.ensure_future(self._close_behind())
+
+    async def _close_behind(self) -> None:
+        """Close while the reader is busy elsewhere; what fails in it is told with the reason the reader gets."""
+        try:
+            await self._events.aclose()
+        except Exception as error:
+            if self._abort.fired is not None:
+                self._abort.fired.__cause__ = error
