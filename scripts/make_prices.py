@@ -1,0 +1,128 @@
+"""Writes the shipped snapshot of list prices from the genai-prices package: python scripts/make_prices.py"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from decimal import Decimal
+from importlib.metadata import version
+from pathlib import Path
+
+from genai_prices import data
+
+TARGET = Path(__file__).parent.parent / "src/agentkit/catalog/data/prices.json"
+PROVIDERS = {
+    "openai": "openai",
+    "anthropic": "anthropic",
+    "google": "gemini",
+    "groq": "groq",
+    "mistral": "mistral",
+    "deepseek": "deepseek",
+    "x-ai": "xai",
+    "together": "together",
+    "fireworks": "fireworks",
+    "openrouter": "openrouter",
+}
+FIELDS = {
+    "input": "input_mtok",
+    "output": "output_mtok",
+    "cache_read": "cache_read_mtok",
+    "cache_write": "cache_write_mtok",
+    "cache_write_1h": "cache_write_1h_mtok",
+}
+
+
+def names(match: object) -> list[str]:
+    """Return the exact names a clause mentions; patterns are left out."""
+    kind = type(match).__name__
+    if kind == "ClauseEquals":
+        return [match.equals]
+    if kind == "ClauseStartsWith":
+        return [match.starts_with.rstrip("@")]
+    if kind == "ClauseOr":
+        return [name for clause in match.or_ for name in names(clause)]
+    return []
+
+
+def text(value: Decimal) -> str:
+    return f"{value.normalize():f}"
+
+
+def rates(prices: object, inherited: dict | None = None) -> dict | None:
+    """Return one rule's rates; None for models that are not priced by input and output tokens."""
+    row: dict = {}
+    bands: dict[int, dict] = {}
+    for ours, theirs in FIELDS.items():
+        value = getattr(prices, theirs, None)
+        if value is None:
+            if inherited and ours in inherited:
+                row[ours] = inherited[ours]
+            continue
+        if isinstance(value, Decimal):
+            row[ours] = text(value)
+        else:
+            row[ours] = text(value.base)
+            for tier in value.tiers:
+                bands.setdefault(tier.start, {})[ours] = text(tier.price)
+    if "input" not in row or "output" not in row:
+        return None
+    if bands:
+        row["bands"] = [{**{k: row[k] for k in FIELDS if k in row}, **bands[start], "above": start} for start in sorted(bands)]
+    return row
+
+
+def start(constraint: object) -> tuple[bool, str | None]:
+    """Return whether the constraint is a start date (or none), and the date."""
+    if constraint is None:
+        return True, None
+    day = getattr(constraint, "start_date", None)
+    return isinstance(day, datetime.date), day.isoformat() if isinstance(day, datetime.date) else None
+
+
+def rules(model: object) -> list[dict]:
+    found: list[dict] = []
+    listed = model.prices if isinstance(model.prices, list) else [type("Always", (), {"constraint": None, "prices": model.prices})]
+    standard: dict | None = None
+    for entry in listed:
+        known, day = start(entry.constraint)
+        row = rates(entry.prices) if known else None
+        if row is not None:
+            standard = row
+            found.append({**({"from": day} if day else {}), **row})
+    for variant in model.price_variants or []:
+        tier = variant.when.get("service_tier") or ("batch" if variant.when.get("processing") == "batch" else None)
+        known, day = start(variant.constraint)
+        row = rates(variant.prices, standard) if known and tier not in (None, "default") else None
+        if row is not None:
+            found.append({"tier": tier, **({"from": day} if day else {}), **row})
+    return found
+
+
+def main() -> None:
+    models: dict[str, dict] = {}
+    for provider in data.providers:
+        ours = PROVIDERS.get(provider.id)
+        if ours is None:
+            continue
+        table: dict[str, dict] = {}
+        for model in provider.models:
+            found = rules(model)
+            if not found:
+                continue
+            entry = {"rules": found, **({"context": model.context_window} if model.context_window else {})}
+            for name in dict.fromkeys([model.id, *names(model.match)]):
+                if name and not name.endswith("-") and name not in table:
+                    table[name] = entry if name == model.id else {"same": model.id}
+        models[ours] = dict(sorted(table.items()))
+    snapshot = {
+        "taken": datetime.date.today().isoformat(),
+        "source": f"genai-prices {version('genai-prices')}",
+        "models": models,
+    }
+    TARGET.parent.mkdir(parents=True, exist_ok=True)
+    TARGET.write_text(json.dumps(snapshot, indent=1, sort_keys=False) + "\n")
+    print({provider: len(table) for provider, table in models.items()}, TARGET.stat().st_size)
+
+
+if __name__ == "__main__":
+    main()

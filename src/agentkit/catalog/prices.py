@@ -1,0 +1,118 @@
+"""List prices by exact name and date."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import date, datetime, timezone
+from difflib import get_close_matches
+from functools import cache
+
+import msgspec
+
+from agentkit.catalog.snapshot import Rule, Snapshot, load_snapshot
+from agentkit.core.contracts import Rates
+
+__all__ = ["DEFAULT_PRICES", "PriceRow", "PriceTable", "family"]
+
+STANDARD_TIERS = frozenset({"default", "standard", "auto", "on_demand"})
+_DATED = re.compile(r"(?P<name>.+?)[-@](?P<year>\d{4})-?(?P<month>\d{2})-?(?P<day>\d{2})")
+
+
+class PriceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule of a price table: the rates of a model from a day on, for one service tier (None: the standard one)."""
+
+    provider: str
+    model: str
+    rates: Rates
+    starts: date | None = None
+    tier: str | None = None
+
+
+class PriceTable:
+    """Prices by exact (provider, model), dated; a dated model id matches its family only when the date is a real one.
+
+    Without rows it is the shipped snapshot, loaded on first use. A service tier that has no rule of its own is
+    unpriced, except the provider's standard one.
+    """
+
+    def __init__(self, rows: Iterable[PriceRow] | None = None) -> None:
+        self._rows: dict[tuple[str, str], tuple[PriceRow, ...]] | None = None
+        if rows is not None:
+            self._rows = {}
+            for row in rows:
+                self._add(self._rows, row)
+
+    def find(
+        self, provider: str, model: str, *, at: datetime | None = None, tier: str | None = None
+    ) -> Rates | None:
+        """Return the rates in force at `at` (now when None), None when there are none."""
+        rows = self._known().get((provider, model))
+        if rows is None:
+            base = family(model)
+            rows = None if base is None else self._known().get((provider, base))
+        if rows is None:
+            return None
+        day = (at or datetime.now(timezone.utc)).date()
+        wanted = None if tier in STANDARD_TIERS else tier
+        best: PriceRow | None = None
+        for row in rows:
+            applies = row.tier == wanted and (row.starts is None or row.starts <= day)
+            if applies and (best is None or (row.starts or date.min) >= (best.starts or date.min)):
+                best = row
+        return None if best is None else best.rates
+
+    def nearest(self, provider: str, model: str) -> list[str]:
+        """Return up to three names of this provider that look like the model's."""
+        names = [name for owner, name in self._known() if owner == provider]
+        return get_close_matches(model, names, n=3, cutoff=0.5)
+
+    def with_rule(self, row: PriceRow) -> PriceTable:
+        """Return a copy with one more rule; a later rule of the same day beats an earlier one."""
+        table = PriceTable(())
+        table._rows = dict(self._known())
+        self._add(table._rows, row)
+        return table
+
+    def _known(self) -> dict[tuple[str, str], tuple[PriceRow, ...]]:
+        if self._rows is None:
+            self._rows = _shipped()
+        return self._rows
+
+    @staticmethod
+    def _add(rows: dict[tuple[str, str], tuple[PriceRow, ...]], row: PriceRow) -> None:
+        key = (row.provider, row.model)
+        rows[key] = (*rows.get(key, ()), row)
+
+
+def family(model: str) -> str | None:
+    """Return a dated id without its date, None when it ends in none or in no real one."""
+    match = _DATED.fullmatch(model)
+    if match is None:
+        return None
+    try:
+        date(int(match["year"]), int(match["month"]), int(match["day"]))
+    except ValueError:
+        return None
+    return match["name"]
+
+
+@cache
+def _shipped() -> dict[tuple[str, str], tuple[PriceRow, ...]]:
+    snapshot = load_snapshot()
+    rows: dict[tuple[str, str], tuple[PriceRow, ...]] = {}
+    for provider, models in snapshot.models.items():
+        for name, entry in models.items():
+            source = models[entry.same] if entry.same else entry
+            rows[provider, name] = tuple(_row(provider, name, rule, snapshot) for rule in source.rules)
+    return rows
+
+
+def _row(provider: str, name: str, rule: Rule, snapshot: Snapshot) -> PriceRow:
+    since = f" from {rule.starts}" if rule.starts else ""
+    tier = f" {rule.tier}" if rule.tier else ""
+    label = f"{snapshot.source}: {provider}/{name}{tier}{since}"
+    return PriceRow(provider=provider, model=name, rates=rule.rates(label), starts=rule.starts, tier=rule.tier)
+
+
+DEFAULT_PRICES = PriceTable()
