@@ -110,9 +110,11 @@ def main() -> None:
             if not found:
                 continue
             entry = {"rules": found, **({"context": model.context_window} if model.context_window else {})}
+            main_name = ""
             for name in dict.fromkeys([model.id, *names(model.match)]):
                 if name and not name.endswith("-") and name not in table:
-                    table[name] = entry if name == model.id else {"same": model.id}
+                    table[name] = {"same": main_name} if main_name else entry
+                    main_name = main_name or name
         models[ours] = dict(sorted(table.items()))
     snapshot = {
         "taken": datetime.date.today().isoformat(),
@@ -120,7 +122,7 @@ def main() -> None:
         "models": models,
     }
     TARGET.parent.mkdir(parents=True, exist_ok=True)
-    TARGET.write_text(json.dumps(snapshot, indent=1, sort_keys=False) + "\n")
+    TARGET.write_text(json.dumps(snapshot, separators=(",", ":")).replace("},\"", "},\n\"") + "\n")
     print({provider: len(table) for provider, table in models.items()}, TARGET.stat().st_size)
 
 

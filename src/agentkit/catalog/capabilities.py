@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import msgspec
@@ -30,49 +30,50 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CapabilityTable:
-    """Capabilities by exact (provider, model); a dated id falls back to its family, then to the provider's row "*".
+    """Capabilities by exact (provider, model); a dated id falls back to its family, then to what all of the provider have.
 
     Without rows it is the shipped table, loaded on first use; `with_model` makes a changed copy.
     """
 
     def __init__(self, rows: Mapping[tuple[str, str], Capabilities] | None = None) -> None:
-        self._rows = None if rows is None else dict(rows)
+        self._own = dict(rows or {})
+        self._ships = rows is None
 
     def find(self, provider: str, model: str) -> Capabilities:
         """Return what is known; a model that is not listed is unknown in every respect."""
-        rows = self._known()
-        for name in (model, family(model), _EVERY):
-            if name is not None and (found := rows.get((provider, name))) is not None:
-                return found
-        return _UNKNOWN
+        base = family(model)
+        for name in (model,) if base is None else (model, base):
+            own = self._own.get((provider, name))
+            if own is not None:
+                return own
+        return _shipped(provider, model) if self._ships else _UNKNOWN
 
     def with_model(self, provider: str, model: str, capabilities: Capabilities) -> CapabilityTable:
         """Return a copy with this model's row."""
-        return CapabilityTable({**self._known(), (provider, model): capabilities})
-
-    def _known(self) -> dict[tuple[str, str], Capabilities]:
-        if self._rows is None:
-            self._rows = dict(_shipped())
-        return self._rows
+        table = CapabilityTable(None if self._ships else {})
+        table._own = {**self._own, (provider, model): capabilities}
+        return table
 
 
 _UNKNOWN = Capabilities()
 
 
 @cache
-def _shipped() -> dict[tuple[str, str], Capabilities]:
-    listed = msgspec.json.decode(_FILE.read_bytes(), type=dict[str, dict[str, Capabilities]])
-    rows: dict[tuple[str, str], Capabilities] = {}
-    for provider, models in load_snapshot().models.items():
-        common = listed.get(provider, {}).get(_EVERY, _UNKNOWN)
-        for name, entry in models.items():
-            own = listed.get(provider, {}).get(entry.same or name, _UNKNOWN)
-            window = models[entry.same].context if entry.same else entry.context
-            rows[provider, name] = _over(own, _over(Capabilities(context_window=window), common))
-    for provider, named in listed.items():
-        for name, own in named.items():
-            rows.setdefault((provider, name), _over(own, named.get(_EVERY, _UNKNOWN)))
-    return rows
+def _listed() -> dict[str, dict[str, Capabilities]]:
+    return msgspec.json.decode(_FILE.read_bytes(), type=dict[str, dict[str, Capabilities]])
+
+
+@lru_cache(maxsize=1024)
+def _shipped(provider: str, model: str) -> Capabilities:
+    listed = _listed().get(provider, {})
+    models = load_snapshot().models.get(provider, {})
+    name = model if model in models or model in listed else family(model) or model
+    entry = models.get(name)
+    main = entry.same if entry is not None and entry.same else name
+    window = models[main].context if main in models else None
+    if entry is None and name not in listed:
+        return listed.get(_EVERY, _UNKNOWN)
+    return _over(listed.get(main, _UNKNOWN), _over(Capabilities(context_window=window), listed.get(_EVERY, _UNKNOWN)))
 
 
 def _over(upper: Capabilities, lower: Capabilities) -> Capabilities:

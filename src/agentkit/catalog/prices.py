@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from datetime import date, datetime, timezone
 from difflib import get_close_matches
-from functools import cache
+from functools import lru_cache
 
 import msgspec
 
@@ -37,21 +37,17 @@ class PriceTable:
     """
 
     def __init__(self, rows: Iterable[PriceRow] | None = None) -> None:
-        self._rows: dict[tuple[str, str], tuple[PriceRow, ...]] | None = None
-        if rows is not None:
-            self._rows = {}
-            for row in rows:
-                self._add(self._rows, row)
+        self._own: dict[tuple[str, str], tuple[PriceRow, ...]] = {}
+        self._ships = rows is None
+        for row in rows or ():
+            self._add(row)
 
-    def find(
-        self, provider: str, model: str, *, at: datetime | None = None, tier: str | None = None
-    ) -> Rates | None:
+    def find(self, provider: str, model: str, *, at: datetime | None = None, tier: str | None = None) -> Rates | None:
         """Return the rates in force at `at` (now when None), None when there are none."""
-        rows = self._known().get((provider, model))
-        if rows is None:
-            base = family(model)
-            rows = None if base is None else self._known().get((provider, base))
-        if rows is None:
+        rows = self._rows(provider, model)
+        if not rows and (base := family(model)) is not None:
+            rows = self._rows(provider, base)
+        if not rows:
             return None
         day = (at or datetime.now(timezone.utc)).date()
         wanted = None if tier in STANDARD_TIERS else tier
@@ -64,25 +60,25 @@ class PriceTable:
 
     def nearest(self, provider: str, model: str) -> list[str]:
         """Return up to three names of this provider that look like the model's."""
-        names = [name for owner, name in self._known() if owner == provider]
+        names = [name for owner, name in self._own if owner == provider]
+        if self._ships:
+            names += load_snapshot().models.get(provider, {})
         return get_close_matches(model, names, n=3, cutoff=0.5)
 
     def with_rule(self, row: PriceRow) -> PriceTable:
         """Return a copy with one more rule; a later rule of the same day beats an earlier one."""
-        table = PriceTable(())
-        table._rows = dict(self._known())
-        self._add(table._rows, row)
+        table = PriceTable(None if self._ships else ())
+        table._own = dict(self._own)
+        table._add(row)
         return table
 
-    def _known(self) -> dict[tuple[str, str], tuple[PriceRow, ...]]:
-        if self._rows is None:
-            self._rows = _shipped()
-        return self._rows
+    def _rows(self, provider: str, model: str) -> tuple[PriceRow, ...]:
+        shipped = _shipped(provider, model) if self._ships else ()
+        return (*shipped, *self._own.get((provider, model), ()))
 
-    @staticmethod
-    def _add(rows: dict[tuple[str, str], tuple[PriceRow, ...]], row: PriceRow) -> None:
+    def _add(self, row: PriceRow) -> None:
         key = (row.provider, row.model)
-        rows[key] = (*rows.get(key, ()), row)
+        self._own[key] = (*self._own.get(key, ()), row)
 
 
 def family(model: str) -> str | None:
@@ -97,15 +93,15 @@ def family(model: str) -> str | None:
     return match["name"]
 
 
-@cache
-def _shipped() -> dict[tuple[str, str], tuple[PriceRow, ...]]:
+@lru_cache(maxsize=1024)
+def _shipped(provider: str, model: str) -> tuple[PriceRow, ...]:
     snapshot = load_snapshot()
-    rows: dict[tuple[str, str], tuple[PriceRow, ...]] = {}
-    for provider, models in snapshot.models.items():
-        for name, entry in models.items():
-            source = models[entry.same] if entry.same else entry
-            rows[provider, name] = tuple(_row(provider, name, rule, snapshot) for rule in source.rules)
-    return rows
+    models = snapshot.models.get(provider, {})
+    entry = models.get(model)
+    if entry is None:
+        return ()
+    source = models[entry.same] if entry.same else entry
+    return tuple(_row(provider, model, rule, snapshot) for rule in source.rules)
 
 
 def _row(provider: str, name: str, rule: Rule, snapshot: Snapshot) -> PriceRow:
