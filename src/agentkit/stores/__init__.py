@@ -1,0 +1,18 @@
+"""Memory and SQLite behind the store ports."""
+
+from agentkit.stores.memory import MemoryKeyValueStore, MemoryLedgerStore, MemoryRunLog
+from agentkit.stores.sqlite import SqliteKeyValueStore, SqliteLedgerStore, SqliteRunLog
+from agentkit.stores.sqlite_file import SqliteFile
+from agentkit.stores.store import Store, open_store
+
+__all__ = [
+    "MemoryKeyValueStore",
+    "MemoryLedgerStore",
+    "MemoryRunLog",
+    "SqliteFile",
+    "SqliteKeyValueStore",
+    "SqliteLedgerStore",
+    "SqliteRunLog",
+    "Store",
+    "open_store",
+]

@@ -1,0 +1,254 @@
+"""The embedded stores: runs, cache and ledger in one SQLite file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from agentkit.core.contracts import CostRecord, Lease, LogRecord, RecordKind, RunStatus, RunSummary, Slot
+from agentkit.core.contracts.codec import decode_data, encode_data
+from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
+from agentkit.errors import RunConflict
+from agentkit.stores.memory import ALL_KINDS
+from agentkit.stores.sqlite_file import SqliteFile
+
+__all__ = ["SqliteKeyValueStore", "SqliteLedgerStore", "SqliteRunLog"]
+
+_WHERE = "tenant = ? AND run_id = ? AND path = ?"
+
+
+class SqliteRunLog:
+    """Checkpoints, journal and approvals of runs in a SQLite file; closing it closes the file."""
+
+    volatile = False
+
+    def __init__(self, file: SqliteFile, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._file = file
+        self._clock = clock
+
+    async def append(
+        self,
+        slot: Slot,
+        expected_revision: int,
+        records: Sequence[LogRecord],
+        *,
+        status: RunStatus,
+        fence: int | None = None,
+    ) -> int:
+        """Write all records or none, set the slot's status, and return its new revision."""
+        place = (slot.tenant, slot.run_id, slot.path)
+        now = self._clock.wall().isoformat()
+
+        def work(db: sqlite3.Connection) -> int:
+            row = db.execute(f"SELECT revision, fence FROM slots WHERE {_WHERE}", place).fetchone()
+            revision, current = row or (0, 0)
+            if revision != expected_revision:
+                raise RunConflict(
+                    f"Run {slot.run_id!r} is at revision {revision}, not {expected_revision}: somebody else wrote it."
+                )
+            if fence is not None and fence != current:
+                raise RunConflict(f"The lease on run {slot.run_id!r} was lost to another holder.")
+            db.execute(
+                "INSERT INTO slots (tenant, run_id, path, status, revision, updated_at) VALUES (?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT DO UPDATE SET status = excluded.status, revision = excluded.revision, "
+                "updated_at = excluded.updated_at",
+                (*place, status, revision + 1, now),
+            )
+            rows = [
+                (*place, revision + 1, position, record.kind, record.key, record.data)
+                for position, record in enumerate(records)
+            ]
+            try:
+                db.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            except sqlite3.IntegrityError as error:
+                raise RunConflict(
+                    f"Run {slot.run_id!r} has that journal position already; it is written once."
+                ) from error
+            return int(revision) + 1
+
+        return await self._file.transact(work)
+
+    async def read(
+        self, slot: Slot, *, kinds: Sequence[RecordKind] = ALL_KINDS, after: int = 0
+    ) -> tuple[RunSummary | None, list[LogRecord]]:
+        """Return the slot's summary and its records after that revision, in order."""
+        place = (slot.tenant, slot.run_id, slot.path)
+
+        def work(db: sqlite3.Connection) -> tuple[RunSummary | None, list[LogRecord]]:
+            row = db.execute(f"SELECT status, revision, updated_at FROM slots WHERE {_WHERE}", place).fetchone()
+            if row is None or not row[1]:
+                return None, []
+            marks = ", ".join("?" * len(kinds))
+            rows = db.execute(
+                f"SELECT kind, key, data FROM records WHERE {_WHERE} AND revision > ? AND kind IN ({marks}) "
+                "ORDER BY revision, position",
+                (*place, after, *kinds),
+            )
+            return _summary(slot, *row), [LogRecord(*record) for record in rows]
+
+        return await self._file.transact(work, write=False)
+
+    async def slots(
+        self, tenant: str, run_id: str | None = None, *, status: RunStatus | None = None
+    ) -> list[RunSummary]:
+        """Return the tenant's slots, newest first."""
+
+        def work(db: sqlite3.Connection) -> list[RunSummary]:
+            rows = db.execute(
+                "SELECT run_id, path, status, revision, updated_at FROM slots WHERE tenant = ? AND revision > 0 "
+                "AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3) ORDER BY updated_at DESC",
+                (tenant, run_id, status),
+            )
+            return [_summary(Slot(tenant, run, path), *rest) for run, path, *rest in rows]
+
+        return await self._file.transact(work, write=False)
+
+    async def acquire(self, slot: Slot, owner: str, *, ttl: float) -> Lease:
+        """Take the slot's lease for `ttl` seconds; raises RunConflict while another owner holds it."""
+        place = (slot.tenant, slot.run_id, slot.path)
+        now = self._clock.wall()
+        expires = now + timedelta(seconds=ttl)
+
+        def work(db: sqlite3.Connection) -> Lease:
+            row = db.execute(f"SELECT lease_owner, lease_expires_at, fence FROM slots WHERE {_WHERE}", place).fetchone()
+            held_by, until, fence = row or (None, None, 0)
+            if held_by not in (None, owner) and until is not None and datetime.fromisoformat(until) > now:
+                raise RunConflict(f"Run {slot.run_id!r} is held by {held_by} until {until[11:19]} UTC.")
+            db.execute(
+                "INSERT INTO slots (tenant, run_id, path, status, revision, updated_at, lease_owner, lease_expires_at, "
+                "fence) VALUES (?, ?, ?, 'running', 0, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
+                "lease_owner = excluded.lease_owner, lease_expires_at = excluded.lease_expires_at, fence = excluded.fence",
+                (*place, now.isoformat(), owner, expires.isoformat(), fence + 1),
+            )
+            return Lease(slot, owner, fence + 1, expires)
+
+        return await self._file.transact(work)
+
+    async def renew(self, lease: Lease, *, ttl: float) -> Lease:
+        """Extend a held lease; raises RunConflict when it was lost."""
+        slot = lease.slot
+        expires = self._clock.wall() + timedelta(seconds=ttl)
+
+        def work(db: sqlite3.Connection) -> Lease:
+            changed = db.execute(
+                f"UPDATE slots SET lease_expires_at = ? WHERE {_WHERE} AND fence = ? AND lease_owner = ?",
+                (expires.isoformat(), slot.tenant, slot.run_id, slot.path, lease.fence, lease.owner),
+            )
+            if not changed.rowcount:
+                raise RunConflict(f"The lease on run {slot.run_id!r} was lost to another holder.")
+            return Lease(slot, lease.owner, lease.fence, expires)
+
+        return await self._file.transact(work)
+
+    async def release(self, lease: Lease) -> None:
+        """Give the lease back; releasing a lost one does nothing."""
+        slot = lease.slot
+
+        def work(db: sqlite3.Connection) -> None:
+            db.execute(
+                f"UPDATE slots SET lease_owner = NULL, lease_expires_at = NULL WHERE {_WHERE} AND fence = ?",
+                (slot.tenant, slot.run_id, slot.path, lease.fence),
+            )
+
+        await self._file.transact(work)
+
+    async def delete(self, tenant: str, run_id: str) -> None:
+        """Remove every slot of a run."""
+
+        def work(db: sqlite3.Connection) -> None:
+            for table in ("slots", "records", "approvals"):
+                db.execute(f"DELETE FROM {table} WHERE tenant = ? AND run_id = ?", (tenant, run_id))
+
+        await self._file.transact(work)
+
+    async def aclose(self) -> None:
+        """Close the file."""
+        await self._file.aclose()
+
+
+class SqliteKeyValueStore:
+    """A cache in a SQLite file; expired values are dropped when something is written."""
+
+    def __init__(self, file: SqliteFile, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._file = file
+        self._clock = clock
+
+    async def get(self, tenant: str, key: str) -> bytes | None:
+        """Return the value, None when absent or expired."""
+        now = self._clock.wall().isoformat()
+
+        def work(db: sqlite3.Connection) -> bytes | None:
+            row = db.execute(
+                "SELECT value FROM entries WHERE tenant = ? AND key = ? AND (expires_at IS NULL OR expires_at > ?)",
+                (tenant, key, now),
+            ).fetchone()
+            return None if row is None else bytes(row[0])
+
+        return await self._file.transact(work, write=False)
+
+    async def set(self, tenant: str, key: str, value: bytes, *, ttl: float | None = None) -> None:
+        """Store the value for `ttl` seconds, for ever when None."""
+        now = self._clock.wall()
+        expires = None if ttl is None else (now + timedelta(seconds=ttl)).isoformat()
+
+        def work(db: sqlite3.Connection) -> None:
+            db.execute("DELETE FROM entries WHERE expires_at <= ?", (now.isoformat(),))
+            db.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", (tenant, key, value, expires))
+
+        await self._file.transact(work)
+
+    async def delete(self, tenant: str, key: str) -> None:
+        """Remove the value; absent is fine."""
+
+        def work(db: sqlite3.Connection) -> None:
+            db.execute("DELETE FROM entries WHERE tenant = ? AND key = ?", (tenant, key))
+
+        await self._file.transact(work)
+
+
+class SqliteLedgerStore:
+    """The append-only ledger in a SQLite file; money is decimal text."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    async def append(self, tenant: str, user: str | None, records: Sequence[CostRecord], *, at: datetime) -> None:
+        """Add rows; rows are never changed."""
+        rows = [
+            (
+                tenant,
+                user,
+                record.run_id,
+                record.path,
+                record.model,
+                None if record.cost is None else f"{record.cost:f}",
+                at.isoformat(),
+                encode_data("cost_record", record),
+            )
+            for record in records
+        ]
+
+        def work(db: sqlite3.Connection) -> None:
+            db.executemany(
+                "INSERT INTO ledger (tenant, user, run_id, path, model, cost, at, record) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                rows,
+            )
+
+        await self._file.transact(work)
+
+    async def read(self, tenant: str, run_id: str | None = None) -> list[CostRecord]:
+        """Return the tenant's rows in order, of one run when given."""
+
+        def work(db: sqlite3.Connection) -> list[CostRecord]:
+            rows = db.execute(
+                "SELECT record FROM ledger WHERE tenant = ? AND (?2 IS NULL OR run_id = ?2) ORDER BY id",
+                (tenant, run_id),
+            )
+            return [decode_data(record, "cost_record", CostRecord) for (record,) in rows]
+
+        return await self._file.transact(work, write=False)
+
+
+def _summary(slot: Slot, status: RunStatus, revision: int, updated_at: str) -> RunSummary:
+    return RunSummary(slot, status, revision, datetime.fromisoformat(updated_at))

@@ -1,0 +1,48 @@
+"""Opening the stores of one place together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agentkit.core.contracts import KeyValueStore, LedgerStore, RunLog
+from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
+from agentkit.errors import ConfigurationError
+from agentkit.stores.memory import MemoryKeyValueStore, MemoryLedgerStore, MemoryRunLog
+from agentkit.stores.sqlite import SqliteKeyValueStore, SqliteLedgerStore, SqliteRunLog
+from agentkit.stores.sqlite_file import Durability, SqliteFile
+
+__all__ = ["Store", "open_store"]
+
+
+class Store:
+    """Runs, cache and ledger of one place; `durable` when they outlive the process. `aclose` closes all of them."""
+
+    __slots__ = ("durable", "kv", "ledger", "run_log")
+
+    def __init__(self, run_log: RunLog, kv: KeyValueStore, ledger: LedgerStore, *, durable: bool) -> None:
+        self.run_log = run_log
+        self.kv = kv
+        self.ledger = ledger
+        self.durable = durable
+
+    async def aclose(self) -> None:
+        """Release the place's resources; may be called twice."""
+        await self.run_log.aclose()
+
+
+def open_store(url: str | Path, *, clock: Clock = SYSTEM_CLOCK, durability: Durability = "full") -> Store:
+    """Return the stores at "memory:", "sqlite:FILE", or a path; nothing is touched before the first use.
+
+    Raises ConfigurationError for another scheme.
+    """
+    text = str(url)
+    scheme, colon, rest = text.partition(":")
+    if isinstance(url, Path) or not colon:
+        scheme, rest = "sqlite", text
+    if scheme == "memory" and not rest:
+        return Store(MemoryRunLog(clock=clock), MemoryKeyValueStore(clock=clock), MemoryLedgerStore(), durable=False)
+    if scheme == "sqlite" and rest:
+        file = SqliteFile(rest, durability=durability)
+        log, kv = SqliteRunLog(file, clock=clock), SqliteKeyValueStore(file, clock=clock)
+        return Store(log, kv, SqliteLedgerStore(file), durable=True)
+    raise ConfigurationError(f"store={text!r}: pass 'memory:', 'sqlite:FILE' or the path of a file.")
