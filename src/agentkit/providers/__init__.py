@@ -1,0 +1,1 @@
+"""Models: one vendor protocol a file, transports, servers as data, and models on this machine."""

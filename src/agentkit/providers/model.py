@@ -1,0 +1,261 @@
+"""A model behind HTTP: one server's profile, its protocol, a transport and a key."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Sequence
+from urllib.parse import urlsplit
+
+import msgspec
+
+from agentkit.catalog import DEFAULT_CAPABILITIES, CapabilityTable
+from agentkit.core.contracts import Call, ChatEvent, ChatRequest, Message, ToolMessage
+from agentkit.errors import ConfigurationError, ProviderError
+from agentkit.providers.profiles import PROFILES, Profile
+from agentkit.providers.schema_tools import SchemaTools
+from agentkit.providers.transports.port import DEFAULT_TIMEOUTS, Headers, HttpResponse, HttpTransport, Timeouts
+from agentkit.providers.transports.select import transport_for
+from agentkit.providers.wire.clean import read_json
+from agentkit.providers.wire.codecs import CODECS, Writer
+from agentkit.providers.wire.failure import error_of_status, redact, request_id_of
+from agentkit.providers.wire.fold import Asked, Decoder, with_usage
+from agentkit.providers.wire.history import guard_history
+
+__all__ = ["HttpModel", "build_model"]
+
+_log = logging.getLogger(__name__)
+_DRAIN = 0.25  # seconds for a server to close the body after its end marker, so that the connection can be kept
+_MOST_ERROR = 65_536
+_USER_AGENT = "agentkit"
+
+
+class HttpModel:
+    """A model port over HTTP for every model of one server.
+
+    `stream` raises ProviderError kinds, with the request id, the rate-limit headers and the usage that was known;
+    ConfigurationError before anything is sent when the conversation cannot be written. Closing the generator or
+    cancelling its task releases the connection. `aclose` closes what this model opened, never a client it was given.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        transport: HttpTransport,
+        *,
+        key: str | None = None,
+        capabilities: CapabilityTable = DEFAULT_CAPABILITIES,
+        provider: str = "",
+    ) -> None:
+        self.profile = profile
+        self.provider = provider or profile.name
+        self._codec = CODECS[profile.protocol]
+        self._transport = transport
+        self._capabilities = capabilities
+        self._endpoint = transport.base_url
+        self._headers = _headers(profile, None if transport.brings_auth else key)
+        self._writers: dict[str, Writer] = {}
+        self._schema_tools = SchemaTools(_Native(self)) if profile.tools == "schema" else None
+
+    def __repr__(self) -> str:
+        return f"HttpModel({self.provider!r}, {redact(self._endpoint)!r})"
+
+    def stream(self, call: Call[ChatRequest], /) -> AsyncGenerator[ChatEvent, None]:
+        """Send the request and yield its events; the last is ChatEnd."""
+        return self._native(call) if self._schema_tools is None else self._schema_tools.stream(call)
+
+    async def aclose(self) -> None:
+        """Close the connections this model opened."""
+        await self._transport.aclose()
+
+    async def _native(self, call: Call[ChatRequest]) -> AsyncGenerator[ChatEvent, None]:
+        provider, model = (self.provider, "") if call.route is None else (call.route.provider, call.route.model)
+        body, asked = self._written(call.request, provider, model)
+        response: HttpResponse | None = None
+        decoder: Decoder | None = None
+        try:
+            response = await self._transport.post(self._codec.path, self._headers, body)
+            if response.status != 200:
+                raise await _failed(response)
+            asked = msgspec.structs.replace(asked, request_id=request_id_of(response.headers) or "")
+            decoder = self._codec.decoder(asked)
+            data = await response.chunk()
+            if not _is_stream(response, data):
+                for event in decoder.whole(await _all_of(response, data)):
+                    yield event
+                return
+            while data:
+                for event in decoder.feed(data):
+                    yield event
+                if decoder.done:
+                    break
+                data = await response.chunk()
+            if decoder.done and not response.at_end:
+                await _drain(response)
+            for event in decoder.end():
+                yield event
+        except ProviderError as error:
+            self._describe(error, provider, model, response, decoder)
+            raise
+        finally:
+            if response is not None:
+                await response.aclose()
+
+    def _written(self, request: ChatRequest, provider: str, model: str) -> tuple[bytes, Asked]:
+        messages, ids = guard_history(request.messages)
+        writer = self._writers.get(model)
+        if writer is None:
+            writer = self._writers[model] = self._codec.writer(self.profile, self._endpoint, model)
+        max_tokens = request.settings.max_tokens
+        if max_tokens is None and self.profile.max_tokens:
+            known = self._capabilities.find(self.profile.name, model).max_output_tokens
+            max_tokens = known or self.profile.max_tokens
+        before = writer.left_out
+        try:
+            body = writer.write(request, messages, max_tokens)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise ConfigurationError(
+                f"The request cannot be written as JSON: {error}. Look at settings.extra and schemas."
+            ) from None
+        if writer.left_out is not before:
+            _log.info("%s does not take %s; left out", self.provider, ", ".join(sorted(writer.left_out - before)))
+        return body, self._asked(messages, ids, provider, model, max_tokens)
+
+    def _asked(
+        self, messages: Sequence[Message], ids: set[str], provider: str, model: str, max_tokens: int | None
+    ) -> Asked:
+        profile = self.profile
+        return Asked(
+            provider=provider,
+            model=model,
+            endpoint=self._endpoint,
+            max_tokens=max_tokens,
+            taken=ids,
+            turn=len(messages),
+            after_tools=isinstance(messages[-1], ToolMessage),
+            echo_reasoning=profile.echo_reasoning,
+            report_model=profile.reports_model,
+        )
+
+    def _describe(
+        self,
+        error: ProviderError,
+        provider: str,
+        model: str,
+        response: HttpResponse | None,
+        decoder: Decoder | None,
+    ) -> None:
+        error.provider = error.provider or provider
+        error.model = error.model or model
+        if response is not None:
+            error.request_id = error.request_id or request_id_of(response.headers)
+        if decoder is not None:
+            if not error.usage:
+                with_usage(error, decoder.usage())
+            error.accepted = True if error.accepted is None else error.accepted
+
+
+class _Native:
+    """The model without tools made through a schema; what the schema tools themselves call."""
+
+    def __init__(self, model: HttpModel) -> None:
+        self._model = model
+
+    def stream(self, call: Call[ChatRequest], /) -> AsyncGenerator[ChatEvent, None]:
+        return self._model._native(call)  # noqa: SLF001
+
+
+def build_model(
+    profile: Profile,
+    *,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    client: object | None = None,
+    capabilities: CapabilityTable = DEFAULT_CAPABILITIES,
+    timeouts: Timeouts = DEFAULT_TIMEOUTS,
+    connections: int = 1000,
+) -> HttpModel:
+    """Return the model of a profile, at `base_url` when it is not the profile's own.
+
+    The key is `api_key`, else the profile's environment variable; that variable is not read for another base_url,
+    so a vendor's key never reaches another server. `client` is an httpx, httpx2, openai or anthropic async client,
+    which stays yours to close and, when it is an SDK's, brings address and key. `timeouts` are seconds, `connections`
+    the most at once per event loop; both are for the default transport. Raises ConfigurationError naming the missing
+    variable or address.
+    """
+    transport = transport_for(client, base_url or profile.base_url, timeouts=timeouts, connections=connections)
+    if not transport.base_url:
+        raise ConfigurationError(f"{profile.name} has no address of its own; pass base_url='http://host:port/v1'.")
+    own = _host(transport.base_url) == _host(profile.base_url)
+    key = None if transport.brings_auth else _key(profile, api_key, own=own)
+    dialect = profile if own or not profile.elsewhere else PROFILES[profile.elsewhere]
+    if dialect is not profile:
+        dialect = msgspec.structs.replace(dialect, tools=profile.tools)
+    return HttpModel(dialect, transport, key=key, capabilities=capabilities, provider=profile.name)
+
+
+def _key(profile: Profile, api_key: str | None, *, own: bool) -> str | None:
+    if api_key is not None:
+        if not api_key.strip() or not api_key.isascii() or any(sign.isspace() for sign in api_key.strip()):
+            raise ConfigurationError(f"api_key for {profile.name} is empty or holds characters that no key has.")
+        return api_key.strip()
+    if not own or not profile.key_variables:
+        return None
+    for name in profile.key_variables:
+        if found := os.environ.get(name, "").strip():
+            return found
+    names = " or ".join(profile.key_variables)
+    raise ConfigurationError(f"No key for {profile.name}: set the environment variable {names}, or pass api_key=.")
+
+
+def _headers(profile: Profile, key: str | None) -> Headers:
+    headers = Headers(profile.headers)
+    headers["content-type"] = "application/json"
+    headers["accept"] = "text/event-stream, application/json"
+    headers["accept-encoding"] = "identity"
+    headers["user-agent"] = _USER_AGENT
+    if key is not None:
+        headers["authorization"] = f"Bearer {key}"
+    return headers
+
+
+def _host(url: str) -> tuple[str | None, str]:
+    parts = urlsplit(url)
+    return parts.hostname, parts.netloc.rpartition(":")[2] if parts.port else ""
+
+
+def _is_stream(response: HttpResponse, first: bytes) -> bool:
+    """Return whether the body is an event stream, by its type or, where that is missing or wrong, by its first byte."""
+    kind = response.headers.get("content-type", "")
+    if kind.startswith("text/event-stream"):
+        return True
+    return not kind.startswith("application/json") and first.lstrip()[:1] not in (b"{", b"[", b"<", b"")
+
+
+async def _all_of(response: HttpResponse, first: bytes) -> bytes:
+    return first if response.at_end else first + await response.read()
+
+
+async def _drain(response: HttpResponse) -> None:
+    try:
+        async with asyncio.timeout(_DRAIN):
+            while await response.chunk():
+                pass
+    except (TimeoutError, ProviderError):
+        _log.debug("the server kept the body open after its end marker; the connection is not reused")
+
+
+async def _failed(response: HttpResponse) -> ProviderError:
+    body = b""
+    try:
+        while len(body) < _MOST_ERROR and (data := await response.chunk()):
+            body += data
+    except ProviderError:
+        _log.debug("the body of an error answer broke off")
+    try:
+        parsed = read_json(body)
+    except (ValueError, RecursionError):
+        parsed = None
+    text = body.decode("utf-8", "replace") if parsed is None and not body.lstrip().startswith(b"<") else ""
+    return error_of_status(response.status, response.headers, parsed, text=text)

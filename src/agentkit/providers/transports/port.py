@@ -1,0 +1,66 @@
+"""What a model needs of a network, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+__all__ = ["Headers", "HttpResponse", "HttpTransport", "Timeouts"]
+
+
+class Headers(dict[str, str]):
+    """Request headers whose values never show in a repr."""
+
+    def __repr__(self) -> str:
+        return f"Headers({', '.join(self)})"
+
+
+class Timeouts(Struct, frozen=True):
+    """Seconds: to connect, and without a single byte of the answer; there is no total, which is the deadline's."""
+
+    connect: float = 10.0
+    idle: float = 600.0
+
+
+class HttpResponse(Protocol):
+    """An answer whose body is still to be read; whoever got it closes it."""
+
+    status: int
+    headers: Mapping[str, str]
+
+    async def chunk(self) -> bytes:
+        """Return the next bytes as they arrive, b"" at the end; raises StreamBroken when the connection fails."""
+        ...
+
+    async def read(self) -> bytes:
+        """Return the rest of the body; raises StreamBroken when the connection fails."""
+        ...
+
+    @property
+    def at_end(self) -> bool:
+        """Return whether it is known that nothing more will come."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give the connection back, or cut it when the body is not read to its end; twice does no harm."""
+        ...
+
+
+class HttpTransport(Protocol):
+    """Sends one POST at a time for many tasks; headers of answers are looked up in lower case."""
+
+    base_url: str
+    brings_auth: bool
+
+    async def post(self, path: str, headers: Mapping[str, str], body: bytes) -> HttpResponse:
+        """Send the body to base_url + path; raises StreamBroken, with accepted=False when nothing was sent."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close what this transport opened, and nothing that it was given."""
+        ...
+
+
+DEFAULT_TIMEOUTS: Final = Timeouts()

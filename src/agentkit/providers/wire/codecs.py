@@ -1,0 +1,42 @@
+"""The protocols by name: where they are posted, who writes and who reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from msgspec import Struct
+
+from agentkit.core.contracts import ChatRequest, Message
+from agentkit.providers.profiles import Profile, WireProtocol
+from agentkit.providers.wire.chat_decode import ChatDecoder
+from agentkit.providers.wire.chat_encode import ChatWriter
+from agentkit.providers.wire.fold import Asked, Decoder
+
+__all__ = ["CODECS", "Codec", "Writer"]
+
+
+class Writer(Protocol):
+    """Writes bodies for one model of one server and remembers what it wrote."""
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        """Return the settings that this server does not take and that requests asked for."""
+        ...
+
+    def write(self, request: ChatRequest, messages: Sequence[Message], max_tokens: int | None) -> bytes:
+        """Return the body; `messages` are those of the request after the history guard."""
+        ...
+
+
+class Codec(Struct, frozen=True):
+    """One protocol: `writer(profile, endpoint, model)` and `decoder(asked)`."""
+
+    path: str
+    writer: Callable[[Profile, str, str], Writer]
+    decoder: Callable[[Asked], Decoder]
+
+
+CODECS: Final[dict[WireProtocol, Codec]] = {
+    "chat": Codec("/chat/completions", ChatWriter, ChatDecoder),
+}

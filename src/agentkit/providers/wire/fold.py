@@ -1,0 +1,166 @@
+"""Collects one answer: text, reasoning, calls, usage; and ends it as a response or as the right error."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Protocol
+
+import msgspec
+from msgspec import Struct
+
+from agentkit.core.contracts import (
+    AssistantMessage,
+    ChatEnd,
+    ChatEvent,
+    ChatResponse,
+    ChatStart,
+    OpaqueItem,
+    StopReason,
+    ToolCall,
+    Usage,
+)
+from agentkit.errors import ProviderError, Refused, StreamBroken
+from agentkit.providers.wire.calls import CallAssembly
+from agentkit.providers.wire.failure import malformed_turn
+
+__all__ = ["Asked", "Decoder", "Fold"]
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What a decoder has to know of the request it decodes the answer to."""
+
+    provider: str = ""
+    model: str = ""
+    endpoint: str = ""
+    request_id: str = ""
+    max_tokens: int | None = None
+    taken: Container[str] = ()
+    turn: int = 0
+    after_tools: bool = False
+    echo_reasoning: bool = False
+    report_model: bool = True
+
+
+class Decoder(Protocol):
+    """Turns the bytes of one answer into events."""
+
+    done: bool  # whether the end marker of the stream has come
+
+    def feed(self, data: bytes, /) -> list[ChatEvent]:
+        """Return the events of the next bytes of a stream, cut anywhere; raises ProviderError for an error in it."""
+        ...
+
+    def whole(self, body: bytes, /) -> list[ChatEvent]:
+        """Return all events of an answer that came in one piece."""
+        ...
+
+    def end(self) -> list[ChatEvent]:
+        """Return the last events, `ChatEnd` at the very end; raises StreamBroken when the answer is not complete."""
+        ...
+
+    def usage(self) -> Usage:
+        """Return what is known of the usage so far."""
+        ...
+
+
+class Fold:
+    """The answer so far; both protocols write into it."""
+
+    __slots__ = (
+        "asked",
+        "calls",
+        "model",
+        "opaque",
+        "reason",
+        "reasoning",
+        "refusal",
+        "response_id",
+        "started",
+        "text",
+        "tier",
+    )
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+        self.text: list[str] = []
+        self.reasoning: list[str] = []
+        self.refusal: list[str] = []
+        self.opaque: list[OpaqueItem] = []
+        self.calls = CallAssembly(asked.taken, asked.turn)
+        self.model = ""
+        self.response_id = ""
+        self.tier: str | None = None
+        self.reason: str | None = None
+        self.started = False
+
+    def start(self) -> ChatStart:
+        """Return the first event, once."""
+        self.started = True
+        return ChatStart(self._model(), self.asked.provider, self.response_id)
+
+    def end(self, reasons: dict[str, StopReason], usage: Usage) -> list[ChatEvent]:
+        """Return `ToolCallReady` for each call that may run, then `ChatEnd`.
+
+        Raises StreamBroken without a finish reason, Refused for a refusal or a filter, ProviderError for a turn the
+        model got wrong; each carries the usage.
+        """
+        raw = self.reason
+        if raw is None:
+            raise with_usage(StreamBroken("The answer ended before its end marker; it may be incomplete."), usage)
+        stop = reasons.get(raw, "stop")
+        text = "".join(self.text)
+        if self.refusal or stop in ("refusal", "content_filter"):
+            raise with_usage(self._refused("".join(self.refusal) or text, raw), usage)
+        cap = self.asked.max_tokens
+        cut = stop == "length" or (cap is not None and usage.output_tokens is not None and usage.output_tokens >= cap)
+        try:
+            calls, ready = self.calls.finish(cut=cut)
+            self._check_empty(raw, text, calls, usage)
+        except ProviderError as error:
+            raise with_usage(error, usage) from None
+        if cut and len(ready) < len(calls):
+            stop = "length"
+        elif stop != "length" and calls:
+            stop = "tool_calls"
+        elif stop == "tool_calls":
+            stop = "stop"
+        message = AssistantMessage(text, calls, "".join(self.reasoning), tuple(self.opaque))
+        return [*ready, ChatEnd(self._response(message, usage, stop, raw))]
+
+    def _response(self, message: AssistantMessage, usage: Usage, stop: StopReason, raw: str) -> ChatResponse:
+        asked = self.asked
+        return ChatResponse(
+            message,
+            usage,
+            stop_reason=stop,
+            raw_stop_reason=raw,
+            model=self._model(),
+            provider=asked.provider,
+            response_id=self.response_id,
+            request_id=asked.request_id,
+            service_tier=self.tier,
+        )
+
+    def _model(self) -> str:
+        return (self.model if self.asked.report_model else "") or self.asked.model
+
+    def _refused(self, text: str, raw: str) -> Refused:
+        what = "A content filter cut the answer" if raw == "content_filter" else "The model refused to answer"
+        error = Refused(f"{what}: {text[:200]}" if text else f"{what}.", text=text)
+        error.code = raw
+        return error
+
+    def _check_empty(self, raw: str, text: str, calls: tuple[ToolCall, ...], usage: Usage) -> None:
+        if calls or text or self.reasoning:
+            return
+        if raw in ("tool_calls", "tool_use", "function_call"):
+            raise malformed_turn("it ends for tool calls and has none")
+        if self.asked.after_tools and usage.output_tokens == 0 and raw in ("stop", "end_turn"):
+            raise malformed_turn("an empty answer of 0 tokens follows the tools' results")
+
+
+def with_usage(error: ProviderError, usage: Usage) -> ProviderError:
+    """Return the error with the usage on it as plain data, when any is known."""
+    if usage.input_tokens is not None or usage.output_tokens is not None:
+        error.usage = msgspec.to_builtins(usage)
+    return error
