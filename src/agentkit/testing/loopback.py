@@ -1,0 +1,165 @@
+"""A model's server on loopback that answers from a script: for tests of providers, transports and whole apps."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Literal, Self, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from agentkit.core.contracts import JsonObject
+from agentkit.testing.turns import Turn, write_turn
+
+__all__ = ["Answer", "Given", "LoopbackServer", "Received"]
+
+_RESET = struct.pack("ii", 1, 0)  # linger of 0 seconds: closing sends RST
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """Raw bytes as an HTTP answer, each piece in a chunk of its own.
+
+    `then` is how it ends: "end" properly, "close" without the last chunk, "reset" by RST, "hang" never (until the
+    client goes or the server stops).
+    """
+
+    status: int = 200
+    headers: Mapping[str, str] = {}
+    pieces: tuple[bytes, ...] = ()
+    then: Literal["end", "close", "reset", "hang"] = "end"
+
+
+class Received(Struct, frozen=True):
+    """A request the server got; `body` is its JSON."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: JsonObject
+
+
+Given: TypeAlias = Turn | Answer
+
+
+class LoopbackServer:
+    """Answers each POST with the next of `script`, the last one again and again; `async with` starts and stops it.
+
+    A `Turn` is told in the protocol the path asks for (Chat Completions or Messages), streamed or not as the body
+    asks; an `Answer` goes out as it is. A function gets the request and returns either. `requests` are those received,
+    `connections` counts all that were opened, `busy` the answers not yet over.
+    """
+
+    def __init__(self, script: Sequence[Given] | Callable[[Received], Given]) -> None:
+        self._script = script
+        self._server: asyncio.Server | None = None
+        self._handlers: set[asyncio.Task[None]] = set()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+        self.requests: list[Received] = []
+        self.connections = 0
+        self.busy = 0
+        self.origin = ""
+
+    @property
+    def url(self) -> str:
+        """Return the base_url to bind to, which ends in /v1."""
+        return f"{self.origin}/v1"
+
+    async def idle(self) -> None:
+        """Wait until no answer is under way."""
+        await self._quiet.wait()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.origin = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.close()
+        for handler in self._handlers:
+            handler.cancel()
+        await asyncio.gather(*self._handlers, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        handler = asyncio.current_task()
+        assert handler is not None
+        self._handlers.add(handler)
+        self.connections += 1
+        try:
+            while (received := await _receive(reader)) is not None:
+                self.requests.append(received)
+                self.busy += 1
+                self._quiet.clear()
+                try:
+                    again = await self._answer(self._next(received), received, reader, writer)
+                finally:
+                    self.busy -= 1
+                    if not self.busy:
+                        self._quiet.set()
+                if not again:
+                    return
+        except (ConnectionError, asyncio.IncompleteReadError):
+            return
+        finally:
+            self._handlers.discard(handler)
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
+
+    def _next(self, received: Received) -> Given:
+        script = self._script
+        if not isinstance(script, Sequence):
+            return script(received)
+        return script[min(len(self.requests), len(script)) - 1]
+
+    async def _answer(
+        self, given: Given, received: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        """Write one answer; returns whether the connection serves another request."""
+        answer = _as_answer(given, received)
+        writer.write(_head(answer))
+        for piece in answer.pieces:
+            writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            await writer.drain()
+            await asyncio.sleep(0)
+        if answer.then == "end":
+            writer.write(b"0\r\n\r\n")
+            await writer.drain()
+            return True
+        if answer.then == "hang":
+            while await reader.read(1 << 16):
+                pass
+        elif answer.then == "reset":
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            writer.transport.abort()
+        return False
+
+
+def _as_answer(given: Given, received: Received) -> Answer:
+    if isinstance(given, Answer):
+        return given
+    stream = received.body.get("stream") is True
+    pieces = write_turn(given, "messages" if "messages" in received.path else "chat", stream=stream)
+    kind = "text/event-stream" if stream else "application/json"
+    return Answer(headers={"content-type": kind, "x-request-id": "req-loopback"}, pieces=pieces)
+
+
+def _head(answer: Answer) -> bytes:
+    headers = {"content-type": "application/json", **answer.headers, "transfer-encoding": "chunked"}
+    lines = [f"HTTP/1.1 {answer.status} Loopback", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+async def _receive(reader: asyncio.StreamReader) -> Received | None:
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    except asyncio.IncompleteReadError:
+        return None
+    first, *lines = head.rstrip().split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return Received(first.split(" ")[1], headers, msgspec.json.decode(body or b"{}"))
