@@ -45,7 +45,8 @@ def _problem(layer: object) -> str:
         return "not callable"
     if inspect.isclass(layer):
         return "a class; pass an instance of it"
-    function: object = layer if inspect.isroutine(layer) else type(layer).__call__
+    routine: bool = inspect.isroutine(layer)
+    function: object = layer if routine else type(layer).__call__
     if inspect.iscoroutinefunction(function):
         return "a coroutine function; it has to yield events"
     try:
