@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agentkit.catalog import FREE, bound, cost
+from agentkit.catalog.prices import STANDARD_TIERS
 from agentkit.core.contracts import (
     ZERO,
     AttemptEnded,
@@ -39,6 +40,7 @@ from agentkit.core.contracts import (
 )
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.ending import never_accepted, outcome_of, usage_of
+from agentkit.core.runtime.estimate import message_tokens
 from agentkit.errors import ConfigurationError, MeterExceeded, StreamBroken
 
 __all__ = ["MeterLayer", "meter"]
@@ -125,7 +127,7 @@ class MeterLayer:
 
     def _open(self, call: Call[ChatRequest]) -> Attempt:
         ctx = cast(RunContext, call.ctx)
-        rates = self._rates(ctx, call.route)
+        rates = self._rates(ctx, call.route, call.request.settings.service_tier)
         attempt = Attempt(call, ctx, rates, ctx.services.clock.now())
         meters = ctx.all_meters
         if self._policy is not UnpricedPolicy.ALLOW and _has_money_ceiling(ctx, meters):
@@ -204,8 +206,11 @@ class MeterLayer:
         attempt.visible = True
         usage = response.usage
         if usage.input_tokens is None or usage.output_tokens is None:
+            if not attempt.heard:
+                attempt.heard = 4 * message_tokens(response.message)
             usage = self._estimated(attempt, usage)
-        if response.service_tier is not None:
+        asked = attempt.call.request.settings.service_tier
+        if response.service_tier is not None and not {asked or "default", response.service_tier} <= STANDARD_TIERS:
             attempt.rates = self._rates(attempt.ctx, attempt.call.route, response.service_tier)
         return await self._settle(attempt, "ok", usage, response)
 

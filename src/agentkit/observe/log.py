@@ -63,14 +63,13 @@ def _emitter(configured: bool) -> Emitter:
     if configured:
         host: Emitter = structlog.get_logger("agentkit")
         return host
-    processors = [
-        lambda _logger, _method, event: {name: value for name, value in event.items() if value not in ("", None)},
-        structlog.processors.format_exc_info,
-        structlog.processors.KeyValueRenderer(key_order=["event"]),
-    ]
     own: Emitter = structlog.wrap_logger(
         _LOGGER,
-        processors=processors,
+        processors=[
+            lambda _logger, _method, event: {name: value for name, value in event.items() if value not in ("", None)},
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["event"]),
+        ],
         wrapper_class=structlog.stdlib.BoundLogger,
         context_class=dict,
         cache_logger_on_first_use=False,
