@@ -67,7 +67,9 @@ def rates(prices: object, inherited: dict | None = None) -> dict | None:
     if "input" not in row or "output" not in row:
         return None
     if bands:
-        row["bands"] = [{**{k: row[k] for k in FIELDS if k in row}, **bands[start], "above": start} for start in sorted(bands)]
+        row["bands"] = [
+            {**{k: row[k] for k in FIELDS if k in row}, **bands[start], "above": start} for start in sorted(bands)
+        ]
     return row
 
 
@@ -81,7 +83,11 @@ def start(constraint: object) -> tuple[bool, str | None]:
 
 def rules(model: object) -> list[dict]:
     found: list[dict] = []
-    listed = model.prices if isinstance(model.prices, list) else [type("Always", (), {"constraint": None, "prices": model.prices})]
+    listed = (
+        model.prices
+        if isinstance(model.prices, list)
+        else [type("Always", (), {"constraint": None, "prices": model.prices})]
+    )
     standard: dict | None = None
     for entry in listed:
         known, day = start(entry.constraint)
@@ -122,7 +128,7 @@ def main() -> None:
         "models": models,
     }
     TARGET.parent.mkdir(parents=True, exist_ok=True)
-    TARGET.write_text(json.dumps(snapshot, separators=(",", ":")).replace("},\"", "},\n\"") + "\n")
+    TARGET.write_text(json.dumps(snapshot, separators=(",", ":")).replace('},"', '},\n"') + "\n")
     print({provider: len(table) for provider, table in models.items()}, TARGET.stat().st_size)
 
 

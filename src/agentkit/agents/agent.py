@@ -30,7 +30,17 @@ class Agent(Generic[T]):
     of tenants. Raises ConfigurationError for a bad name, two tools of one name, or an output that is no schema.
     """
 
-    __slots__ = ("_toolbox", "binding", "cognition", "corrections", "description", "instructions", "name", "output", "settings")
+    __slots__ = (
+        "_toolbox",
+        "binding",
+        "cognition",
+        "corrections",
+        "description",
+        "instructions",
+        "name",
+        "output",
+        "settings",
+    )
 
     @overload
     def __init__(
@@ -165,7 +175,10 @@ class Agent(Generic[T]):
         """Return a tool that runs this agent on a child of the caller's context."""
         said = description or self.description or self.instructions.strip().partition("\n")[0]
         return AgentTool(
-            name or self.name, said or f"Ask the agent {self.name}.", self._as_child, requires_approval=requires_approval
+            name or self.name,
+            said or f"Ask the agent {self.name}.",
+            self._as_child,
+            requires_approval=requires_approval,
         )
 
     async def _as_child(self, task: str, ctx: RunContext, resuming: bool) -> AgentResult[object]:

@@ -82,5 +82,7 @@ class AgentTool:
             }
             return ToolResult("", "pending", detail)
         if result.output is None:
-            return ToolResult(result.text or f"{self.spec.name} ended without an answer: {result.stop_reason}.", "error")
+            return ToolResult(
+                result.text or f"{self.spec.name} ended without an answer: {result.stop_reason}.", "error"
+            )
         return ToolResult(result.text)

@@ -24,7 +24,19 @@ class Binding:
     fails before its first visible event. Raises ConfigurationError naming the bad field.
     """
 
-    __slots__ = ("__weakref__", "api_key", "base_url", "client", "fallback", "model", "port", "profile", "provider", "rates", "settings")
+    __slots__ = (
+        "__weakref__",
+        "api_key",
+        "base_url",
+        "client",
+        "fallback",
+        "model",
+        "port",
+        "profile",
+        "provider",
+        "rates",
+        "settings",
+    )
 
     def __init__(
         self,
@@ -46,9 +58,13 @@ class Binding:
             self.provider = str(getattr(model, "provider", "") or type(model).__name__)
             self.model = str(getattr(model, "name", "") or type(model).__name__)
         else:
-            raise ConfigurationError(f"Binding(model={model!r}): pass 'provider:model', or an object with stream(call).")
+            raise ConfigurationError(
+                f"Binding(model={model!r}): pass 'provider:model', or an object with stream(call)."
+            )
         if base_url is not None and not base_url.startswith(("http://", "https://")):
-            raise ConfigurationError(f"Binding(base_url={base_url!r}): pass a URL that starts with http:// or https://.")
+            raise ConfigurationError(
+                f"Binding(base_url={base_url!r}): pass a URL that starts with http:// or https://."
+            )
         if settings is not None and not isinstance(settings, ModelSettings):
             raise ConfigurationError(f"Binding(settings={settings!r}): pass ModelSettings(...).")
         for index, other in enumerate(fallback):

@@ -142,7 +142,9 @@ class ModelPool:
             profile = find_profile(binding.profile or binding.provider)
         except ConfigurationError as error:
             adapters = f" Adapters: {', '.join(self._adapters)}." if self._adapters else ""
-            raise ConfigurationError(f"Binding('{binding.provider}:{binding.model}'): {error.message}{adapters}") from None
+            raise ConfigurationError(
+                f"Binding('{binding.provider}:{binding.model}'): {error.message}{adapters}"
+            ) from None
         own = binding.base_url is None and binding.client is None
         if own and binding.rates is None and self._unpriced is UnpricedPolicy.REFUSE:
             self._check_known(binding)

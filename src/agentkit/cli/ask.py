@@ -129,7 +129,9 @@ def _schema(name: str) -> dict[str, object]:
     except msgspec.DecodeError as error:
         raise ConfigurationError(f"--output-schema {name}: not JSON ({error}).") from error
     if not isinstance(schema, dict):
-        raise ConfigurationError(f"--output-schema {name}: a JSON Schema is an object, this is a {type(schema).__name__}.")
+        raise ConfigurationError(
+            f"--output-schema {name}: a JSON Schema is an object, this is a {type(schema).__name__}."
+        )
     return schema
 
 
@@ -146,5 +148,7 @@ def _load(name: str) -> Callable[..., object]:
     function = getattr(module, attribute, None)
     if not callable(function):
         names = ", ".join(sorted(key for key, value in vars(module).items() if callable(value) and key[0] != "_"))
-        raise ConfigurationError(f"--tools {name}: {module_name} has no function {attribute!r}; it has {names or 'none'}.")
+        raise ConfigurationError(
+            f"--tools {name}: {module_name} has no function {attribute!r}; it has {names or 'none'}."
+        )
     return function  # type: ignore[no-any-return]

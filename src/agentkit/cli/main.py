@@ -60,7 +60,11 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run a model with tools", description="Let a model use Python functions.")
     _add_ask(run)
     run.add_argument(
-        "--tools", action="append", default=[], metavar="MODULE:FUNCTION", help="a function it may call; repeat for more"
+        "--tools",
+        action="append",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="a function it may call; repeat for more",
     )
     run.add_argument("--max-turns", type=int, default=None, metavar="N", help="turns with tools (default 12)")
     demo = commands.add_parser("demo", help="see everything at work, without a key")
@@ -78,7 +82,9 @@ def _add_ask(parser: argparse.ArgumentParser) -> None:
         metavar="PROVIDER:MODEL",
         help="openai:..., anthropic:..., local:smollm2 (default), or a plain name together with --base-url",
     )
-    parser.add_argument("--base-url", default=None, metavar="URL", help="a compatible server, such as http://host:8000/v1")
+    parser.add_argument(
+        "--base-url", default=None, metavar="URL", help="a compatible server, such as http://host:8000/v1"
+    )
     parser.add_argument("--api-key-env", default=None, metavar="VAR", help="the variable that holds the key")
     parser.add_argument("--instructions", default="", metavar="TEXT", help="system instructions")
     parser.add_argument("--output-schema", default=None, metavar="FILE", help="a JSON Schema the answer has to fit")

@@ -81,7 +81,8 @@ def status_line(result: AgentResult[object], seconds: float) -> str:
     usage = result.usage
     parts = [
         result.model or "model",
-        f"{_count(usage.input_tokens)} in + {_count(usage.output_tokens)} out" + (" (estimated)" if usage.estimated else ""),
+        f"{_count(usage.input_tokens)} in + {_count(usage.output_tokens)} out"
+        + (" (estimated)" if usage.estimated else ""),
         dollars(result.cost, result.known_cost),
         f"{seconds:.1f} s",
     ]
@@ -121,7 +122,10 @@ def cost_table(rows: list[tuple[str, list[CostRecord]]]) -> str:
     lines.append(_row("total", everything))
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     rendered = [
-        "  ".join(cell.ljust(width) if column == 0 else cell.rjust(width) for column, (cell, width) in enumerate(zip(line, widths, strict=True)))
+        "  ".join(
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
         for line in lines
     ]
     rule = "  ".join("-" * width for width in widths)

@@ -61,7 +61,12 @@ class Run:
         if sink is not None:
             await sink.put(
                 RunStarted(
-                    sink.next_seq(), self.ctx.path, self.state.turn, self.ctx.correlation_id, self.job.agent, self.resumed
+                    sink.next_seq(),
+                    self.ctx.path,
+                    self.state.turn,
+                    self.ctx.correlation_id,
+                    self.job.agent,
+                    self.resumed,
                 )
             )
         if not self.slot.volatile and not self.resumed:
@@ -219,10 +224,7 @@ class Run:
         ids = self._ids
         if ids is None:
             ids = self._ids = {
-                call.id
-                for old in self.state.messages
-                if isinstance(old, AssistantMessage)
-                for call in old.tool_calls
+                call.id for old in self.state.messages if isinstance(old, AssistantMessage) for call in old.tool_calls
             }
         renamed: list[ToolCall] = []
         changed = False
@@ -233,5 +235,3 @@ class Run:
             ids.add(call.id)
             renamed.append(call)
         return replace(message, tool_calls=tuple(renamed)) if changed else message
-
-
