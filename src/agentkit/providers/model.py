@@ -47,11 +47,15 @@ class HttpModel:
         key: str | None = None,
         capabilities: CapabilityTable = DEFAULT_CAPABILITIES,
         provider: str = "",
+        default_model: str = "",
     ) -> None:
         self.profile = profile
         self.provider = provider or profile.name
+        self._default_model = default_model
         self._codec = CODECS[profile.protocol]
         self._transport = transport
+        versioned = transport.base_url.endswith("/v1")
+        self._path = self._codec.path.removeprefix("/v1") if versioned else self._codec.path
         self._capabilities = capabilities
         self._endpoint = transport.base_url
         self._headers = _headers(profile, None if transport.brings_auth else key)
@@ -70,12 +74,14 @@ class HttpModel:
         await self._transport.aclose()
 
     async def _native(self, call: Call[ChatRequest]) -> AsyncGenerator[ChatEvent, None]:
-        provider, model = (self.provider, "") if call.route is None else (call.route.provider, call.route.model)
+        provider, model = (
+            (self.provider, self._default_model) if call.route is None else (call.route.provider, call.route.model)
+        )
         body, asked = self._written(call.request, provider, model)
         response: HttpResponse | None = None
         decoder: Decoder | None = None
         try:
-            response = await self._transport.post(self._codec.path, self._headers, body)
+            response = await self._transport.post(self._path, self._headers, body)
             if response.status != 200:
                 raise await _failed(response)
             asked = msgspec.structs.replace(asked, request_id=request_id_of(response.headers) or "")
@@ -175,16 +181,21 @@ def build_model(
     capabilities: CapabilityTable = DEFAULT_CAPABILITIES,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
     connections: int = 1000,
+    provider: str = "",
+    default_model: str = "",
 ) -> HttpModel:
     """Return the model of a profile, at `base_url` when it is not the profile's own.
 
     The key is `api_key`, else the profile's environment variable; that variable is not read for another base_url,
     so a vendor's key never reaches another server. `client` is an httpx, httpx2, openai or anthropic async client,
     which stays yours to close and, when it is an SDK's, brings address and key. `timeouts` are seconds, `connections`
-    the most at once per event loop; both are for the default transport. Raises ConfigurationError naming the missing
+    the most at once per event loop; both are for the default transport. `provider` and `default_model` name calls that
+    bring no route. Raises ConfigurationError naming the missing
     variable or address.
     """
-    transport = transport_for(client, base_url or profile.base_url, timeouts=timeouts, connections=connections)
+    transport = transport_for(
+        client, base_url, profile.base_url, api_key=api_key, timeouts=timeouts, connections=connections
+    )
     if not transport.base_url:
         raise ConfigurationError(f"{profile.name} has no address of its own; pass base_url='http://host:port/v1'.")
     own = _host(transport.base_url) == _host(profile.base_url)
@@ -192,7 +203,14 @@ def build_model(
     dialect = profile if own or not profile.elsewhere else PROFILES[profile.elsewhere]
     if dialect is not profile:
         dialect = msgspec.structs.replace(dialect, tools=profile.tools)
-    return HttpModel(dialect, transport, key=key, capabilities=capabilities, provider=profile.name)
+    return HttpModel(
+        dialect,
+        transport,
+        key=key,
+        capabilities=capabilities,
+        provider=provider or profile.name,
+        default_model=default_model,
+    )
 
 
 def _key(profile: Profile, api_key: str | None, *, own: bool) -> str | None:

@@ -56,6 +56,7 @@ class LoopbackServer:
         self._script = script
         self._server: asyncio.Server | None = None
         self._handlers: set[asyncio.Task[None]] = set()
+        self._stopping = False
         self._quiet = asyncio.Event()
         self._quiet.set()
         self.requests: list[Received] = []
@@ -78,6 +79,7 @@ class LoopbackServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._stopping = True
         if self._server is not None:
             self._server.close()
         for handler in self._handlers:
@@ -104,6 +106,9 @@ class LoopbackServer:
                     return
         except (ConnectionError, asyncio.IncompleteReadError):
             return
+        except asyncio.CancelledError:
+            if not self._stopping:  # asyncio reports a cancelled handler as a failure
+                raise
         finally:
             self._handlers.discard(handler)
             writer.close()
