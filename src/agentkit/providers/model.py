@@ -58,7 +58,7 @@ class HttpModel:
         self._path = self._codec.path.removeprefix("/v1") if versioned else self._codec.path
         self._capabilities = capabilities
         self._endpoint = transport.base_url
-        self._headers = _headers(profile, None if transport.brings_auth else key)
+        self._headers = _headers(profile, key)
         self._writers: dict[str, Writer] = {}
         self._schema_tools = SchemaTools(_Native(self)) if profile.tools == "schema" else None
 
@@ -169,7 +169,7 @@ class _Native:
         self._model = model
 
     def stream(self, call: Call[ChatRequest], /) -> AsyncGenerator[ChatEvent, None]:
-        return self._model._native(call)  # noqa: SLF001
+        return self._model._native(call)
 
 
 def build_model(
@@ -193,20 +193,22 @@ def build_model(
     bring no route. Raises ConfigurationError naming the missing
     variable or address.
     """
-    transport = transport_for(
-        client, base_url, profile.base_url, api_key=api_key, timeouts=timeouts, connections=connections
-    )
+    transport = transport_for(client, base_url, profile.base_url, timeouts=timeouts, connections=connections)
     if not transport.base_url:
         raise ConfigurationError(f"{profile.name} has no address of its own; pass base_url='http://host:port/v1'.")
+    if transport.protocol not in (None, profile.protocol):
+        raise ConfigurationError(f"client={type(client).__qualname__} speaks another protocol than {profile.name}.")
+    if transport.brings_auth and api_key is not None:
+        raise ConfigurationError("client= brings its own key; leave api_key out, or set it on the client.")
     own = _host(transport.base_url) == _host(profile.base_url)
-    key = None if transport.brings_auth else _key(profile, api_key, own=own)
-    dialect = profile if own or not profile.elsewhere else PROFILES[profile.elsewhere]
+    cloud = client is not None and transport.protocol is not None and "Azure" in type(client).__name__
+    dialect = profile if own or cloud or not profile.elsewhere else PROFILES[profile.elsewhere]
     if dialect is not profile:
         dialect = msgspec.structs.replace(dialect, tools=profile.tools)
     return HttpModel(
         dialect,
         transport,
-        key=key,
+        key=None if transport.brings_auth else _key(profile, api_key, own=own),
         capabilities=capabilities,
         provider=provider or profile.name,
         default_model=default_model,

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from agentkit.errors import ProviderError, StreamBroken
-from agentkit.providers.transports.port import Timeouts
+from agentkit.providers.transports.port import DEFAULT_TIMEOUTS, Timeouts
 from agentkit.providers.wire.failure import redact
 
 if TYPE_CHECKING:
@@ -31,8 +31,9 @@ class AiohttpTransport:
     """
 
     brings_auth = False
+    protocol = None
 
-    def __init__(self, base_url: str, *, timeouts: Timeouts = Timeouts(), connections: int = 1000) -> None:  # noqa: B008
+    def __init__(self, base_url: str, *, timeouts: Timeouts = DEFAULT_TIMEOUTS, connections: int = 1000) -> None:
         self.base_url = base_url.rstrip("/")
         self._timeouts = timeouts
         self._connections = connections

@@ -7,7 +7,9 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-__all__ = ["Headers", "HttpResponse", "HttpTransport", "Timeouts"]
+from agentkit.providers.profiles import WireProtocol
+
+__all__ = ["DEFAULT_TIMEOUTS", "Headers", "HttpResponse", "HttpTransport", "Timeouts"]
 
 
 class Headers(dict[str, str]):
@@ -27,8 +29,15 @@ class Timeouts(Struct, frozen=True):
 class HttpResponse(Protocol):
     """An answer whose body is still to be read; whoever got it closes it."""
 
-    status: int
-    headers: Mapping[str, str]
+    @property
+    def status(self) -> int:
+        """Return the HTTP status."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Return the headers, looked up in lower case."""
+        ...
 
     async def chunk(self) -> bytes:
         """Return the next bytes as they arrive, b"" at the end; raises StreamBroken when the connection fails."""
@@ -51,8 +60,20 @@ class HttpResponse(Protocol):
 class HttpTransport(Protocol):
     """Sends one POST at a time for many tasks; headers of answers are looked up in lower case."""
 
-    base_url: str
-    brings_auth: bool
+    @property
+    def base_url(self) -> str:
+        """Return the address that paths are added to, without a slash at its end."""
+        ...
+
+    @property
+    def brings_auth(self) -> bool:
+        """Return whether the client adds credentials of its own."""
+        ...
+
+    @property
+    def protocol(self) -> WireProtocol | None:
+        """Return the one protocol this client speaks, None when it speaks any."""
+        ...
 
     async def post(self, path: str, headers: Mapping[str, str], body: bytes) -> HttpResponse:
         """Send the body to base_url + path; raises StreamBroken, with accepted=False when nothing was sent."""

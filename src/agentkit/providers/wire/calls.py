@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 
+import msgspec
+
 from agentkit.core.contracts import ToolCall, ToolCallDelta, ToolCallReady
 from agentkit.providers.wire.clean import is_json, mend_escapes
 from agentkit.providers.wire.failure import malformed_turn
@@ -78,17 +80,19 @@ class CallAssembly:
 
     A piece belongs to the call of its (index, id). A new id, or a name or a fresh object after a closed one, opens
     another call. Ids come out unique in the conversation: the provider's where it is new, else one of ours made of
-    `turn` and the call's position, the same each time. Raises ProviderError for a call without a name.
+    `turn` and the call's position, the same each time. `compact` writes whole arguments without white space, for a
+    protocol that sends them as text in a stream and as an object otherwise. Raises ProviderError for a call without a name.
     """
 
-    __slots__ = ("_calls", "_current", "_ids", "_taken", "_turn")
+    __slots__ = ("_calls", "_compact", "_current", "_ids", "_taken", "_turn")
 
-    def __init__(self, taken: Container[str] = (), turn: int = 0) -> None:
+    def __init__(self, taken: Container[str] = (), turn: int = 0, *, compact: bool = False) -> None:
         self._calls: list[_Open] = []
         self._current: dict[int, _Open] = {}
         self._ids: set[str] = set()
         self._taken = taken
         self._turn = turn
+        self._compact = compact
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -133,6 +137,9 @@ class CallAssembly:
             call = ToolCall(open_call.id, open_call.name, arguments)
             calls.append(call)
             if is_json(arguments):
+                if self._compact:
+                    call = ToolCall(call.id, call.name, msgspec.json.format(arguments, indent=-1))
+                    calls[-1] = call
                 ready.append(ToolCallReady(open_call.position, call))
         return tuple(calls), ready
 

@@ -12,6 +12,8 @@ from agentkit.providers.profiles import Profile, WireProtocol
 from agentkit.providers.wire.chat_decode import ChatDecoder
 from agentkit.providers.wire.chat_encode import ChatWriter
 from agentkit.providers.wire.fold import Asked, Decoder
+from agentkit.providers.wire.messages_decode import MessagesDecoder
+from agentkit.providers.wire.messages_encode import MessagesWriter
 
 __all__ = ["CODECS", "Codec", "Writer"]
 
@@ -39,4 +41,5 @@ class Codec(Struct, frozen=True):
 
 CODECS: Final[dict[WireProtocol, Codec]] = {
     "chat": Codec("/chat/completions", ChatWriter, ChatDecoder),
+    "messages": Codec("/v1/messages", MessagesWriter, MessagesDecoder),
 }

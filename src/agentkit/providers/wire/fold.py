@@ -80,13 +80,13 @@ class Fold:
         "tier",
     )
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: Asked, *, compact: bool = False) -> None:
         self.asked = asked
         self.text: list[str] = []
         self.reasoning: list[str] = []
         self.refusal: list[str] = []
         self.opaque: list[OpaqueItem] = []
-        self.calls = CallAssembly(asked.taken, asked.turn)
+        self.calls = CallAssembly(asked.taken, asked.turn, compact=compact)
         self.model = ""
         self.response_id = ""
         self.tier: str | None = None
