@@ -89,6 +89,7 @@ ends = st.sampled_from(["ok", "less", "more", "unaccepted", "unpriced", "release
 @given(plan=st.lists(st.tuples(st.integers(1, 30), ends), min_size=1, max_size=40), ceiling=st.integers(0, 100))
 def test_the_counter_is_settled_spend_plus_live_reservations(make, plan, ceiling):
     """Whatever the ends of the attempts, counter == ledger + live holds after every step, and nothing leaks (B63)."""
+
     async def check():
         budget = Budget(Decimal(ceiling) / 10, max_wait=0, on_exceeded="stop")
         ledger = held = uncertain = Decimal(0)
@@ -315,3 +316,25 @@ async def test_settled_usage_of_a_cut_stream_counts(make):
     await budget.guard(call)
     budget.settle(call, make.row(call, "0", usage=Usage(), outcome="error", accepted=False))
     assert (budget.spent(), budget.calls) == (Decimal("0.05"), 1)
+
+
+async def test_a_child_passes_those_who_wait_for_its_parents_stream(make, clock):
+    """What fits beside an ancestor's open call goes ahead of who waits for that call: it could not end otherwise."""
+    budget = Budget("1.00", clock=clock)
+    parent = RunContext("r", Scope("t"), budget)
+    await asyncio.create_task(budget.guard(make.call("0.80", ctx=parent)))
+    waiting = asyncio.create_task(budget.guard(make.call("0.50")))
+    await turns()
+    child = make.call("0.10", ctx=parent.child(name="sub"))
+    assert (await asyncio.create_task(budget.guard(child))).ok
+    waiting.cancel()
+    await asyncio.wait([waiting])
+
+
+async def test_waiting_in_vain_is_refused_at_once(make, clock):
+    """Beside one's own open call it would not fit even if all others ended: no wait."""
+    budget = Budget("1.00", clock=clock)
+    await asyncio.create_task(budget.guard(make.call("0.20")))
+    await budget.guard(make.call("0.70"))
+    with pytest.raises(MeterExceeded):
+        await budget.guard(make.call("0.40"))

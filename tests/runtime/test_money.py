@@ -115,7 +115,8 @@ def test_cents_are_made_when_read(amount, cents):
 
 
 @pytest.mark.parametrize(
-    "value", ["nan", "inf", "-inf", float("nan"), float("inf"), "", "ten", "1e30", Decimal("1e26"), True, None, [], "0x1"]
+    "value",
+    ["nan", "inf", "-inf", float("nan"), float("inf"), "", "ten", "1e30", Decimal("1e26"), True, None, [], "0x1"],
 )
 def test_what_is_no_amount_is_refused(value):
     """Not finite, no number, too large: MoneyPrecisionError, which is also a ValueError (faults 2, 3)."""

@@ -115,18 +115,17 @@ class WaitingRoom:
             self.held = self.held.minus(reservation.quote)
         return reservation
 
-    def may_pass(self) -> bool:
-        """Return whether a call may go ahead of the queue: nobody waits, or its own task holds what they wait for."""
-        if not self._queue:
-            return True
-        task = _task()
-        return any(reservation.task is task for reservation in self._reservations.values())
+    def may_pass(self, call: Call[ChatRequest]) -> bool:
+        """Return whether a call may go ahead of the queue: nobody waits, or they wait for what itself keeps open."""
+        return not self._queue or any(one.blocks_itself(call) for one in self._reservations.values())
 
-    def can_help(self, call: Call[ChatRequest]) -> bool:
-        """Return whether waiting may help: some attempt in flight can end meanwhile, or those ahead are about to go."""
-        if not self._reservations:
-            return bool(self._queue)
-        return any(not reservation.blocks_itself(call) for reservation in self._reservations.values())
+    def own(self, call: Call[ChatRequest]) -> Held:
+        """Return what is held by attempts that cannot end while this call waits."""
+        held = NOTHING_HELD
+        for one in self._reservations.values():
+            if one.blocks_itself(call):
+                held = held.plus(one.quote)
+        return held
 
     def enter(self) -> Ticket:
         """Join the end of the queue."""

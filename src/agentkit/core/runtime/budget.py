@@ -298,7 +298,7 @@ class Budget:
             if refusal is not None:
                 return refusal
             fits = self.limits.lacks(self._total, committed, self._room.held, quote) is None
-            if not (fits and self._room.may_pass()):
+            if not (fits and self._room.may_pass(call)):
                 return _QUEUE
         self._room.hold(call, quote)
         return None
@@ -307,7 +307,7 @@ class Budget:
         left = call.ctx.remaining_time()
         until = self._clock.now() + (self.max_wait if left is None else min(self.max_wait, left))
         with self._lock:
-            if not self._room.can_help(call):
+            if self._stuck(call, quote):
                 return self._busy(quote)
             ticket = self._room.enter()
             self._room.wake()
@@ -333,7 +333,11 @@ class Budget:
         if first and self.limits.lacks(self._total, committed, self._room.held, quote) is None:
             self._room.hold(call, quote)
             return None
-        return _QUEUE if self._room.can_help(call) else self._busy(quote)
+        return self._busy(quote) if self._stuck(call, quote) else _QUEUE
+
+    def _stuck(self, call: Call[ChatRequest], quote: Quote) -> bool:
+        """Return whether waiting is in vain: it does not fit beside what itself keeps open."""
+        return self.limits.lacks(self._total, self._committed(), self._room.own(call), quote) is not None
 
     def _busy(self, quote: Quote) -> Refusal:
         missing = self.limits.lacks(self._total, self._committed(), self._room.held, quote) or _QUEUE

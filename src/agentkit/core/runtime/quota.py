@@ -119,7 +119,7 @@ class Quota:
         key = call.ctx.scope.key()
         with self._lock:
             window = self._touch(key)
-            refusal = self._admit(window, call, quote, first=window.room.may_pass())
+            refusal = self._admit(window, call, quote, first=window.room.may_pass(call))
         if refusal is not None and self.on_exceeded == "wait":
             refusal = await self._wait(key, window, call, quote)
         return self._answer(window, refusal)
@@ -222,8 +222,9 @@ class Quota:
         return None
 
     async def _wait(self, key: str, window: Window, call: Call[ChatRequest], quote: Quote) -> Refusal | None:
-        if self._lacks(Window(), NOTHING_HELD, quote) is not None:
-            return self._lacks(Window(), NOTHING_HELD, quote)
+        never = self._lacks(Window(), NOTHING_HELD, quote)
+        if never is not None:
+            return never
         left = call.ctx.remaining_time()
         until = self._clock.now() + (_NEVER if left is None else left)
         with self._lock:
@@ -234,8 +235,10 @@ class Quota:
                     self._touch(key)
                     ticket.reset()
                     refusal = self._admit(window, call, quote, first=window.room.is_first(ticket))
-                    at = until if refusal is None else self._look_again(window, call, ticket, until)
-                if refusal is None or at is None or self._clock.now() >= until:
+                    at = self._look_again(window, ticket, until)
+                    if self._lacks(Window(), window.room.own(call), quote) is not None:
+                        return refusal  # in vain: it does not fit beside what itself keeps open
+                if refusal is None or self._clock.now() >= until:
                     return refusal
                 await window.room.woken(ticket, at, self._clock)
         finally:
@@ -243,14 +246,12 @@ class Quota:
                 window.room.leave(ticket)
                 window.room.wake()
 
-    def _look_again(self, window: Window, call: Call[ChatRequest], ticket: Ticket, until: float) -> float | None:
-        """Return when to look again, None when waiting cannot help."""
-        if not window.room.is_first(ticket):
-            return until
+    def _look_again(self, window: Window, ticket: Ticket, until: float) -> float:
+        """Return when a slice leaves the window, which only the first in the queue waits for."""
         expiry = window.next_expiry
-        if expiry is not None:
-            return min(until, expiry * self.window / SLICES)
-        return until if window.room.can_help(call) else None
+        if expiry is None or not window.room.is_first(ticket):
+            return until
+        return min(until, expiry * self.window / SLICES)
 
     def _charge(self, window: Window, refusal: Refusal | None) -> Charge:
         sums = window.sums
