@@ -193,13 +193,13 @@ def build_model(
     bring no route. Raises ConfigurationError naming the missing
     variable or address.
     """
-    transport = transport_for(client, base_url, profile.base_url, timeouts=timeouts, connections=connections)
+    transport = transport_for(
+        client, base_url, profile.base_url, api_key=api_key, timeouts=timeouts, connections=connections
+    )
     if not transport.base_url:
         raise ConfigurationError(f"{profile.name} has no address of its own; pass base_url='http://host:port/v1'.")
     if transport.protocol not in (None, profile.protocol):
         raise ConfigurationError(f"client={type(client).__qualname__} speaks another protocol than {profile.name}.")
-    if transport.brings_auth and api_key is not None:
-        raise ConfigurationError("client= brings its own key; leave api_key out, or set it on the client.")
     own = _host(transport.base_url) == _host(profile.base_url)
     cloud = client is not None and transport.protocol is not None and "Azure" in type(client).__name__
     dialect = profile if own or cloud or not profile.elsewhere else PROFILES[profile.elsewhere]
@@ -208,7 +208,7 @@ def build_model(
     return HttpModel(
         dialect,
         transport,
-        key=None if transport.brings_auth else _key(profile, api_key, own=own),
+        key=_key(profile, api_key, own=own and not transport.brings_auth) if transport.protocol is None else None,
         capabilities=capabilities,
         provider=provider or profile.name,
         default_model=default_model,

@@ -1,119 +1,133 @@
-"""Over an httpx or httpx2 async client that the application made; it is never closed here."""
+"""A transport over an httpx or httpx2 AsyncClient that was handed in, and the answer it shares with the SDKs."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import AsyncGenerator, Mapping
-from types import ModuleType
-from typing import Any, Final
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol
 
-from agentkit.errors import ConfigurationError, ProviderError, StreamBroken
-from agentkit.providers.transports.port import Timeouts
-from agentkit.providers.wire.failure import redact
+from agentkit.errors import AgentkitError, ConfigurationError
+from agentkit.providers.transports.fault import OneLoop, broken
+from agentkit.providers.transports.port import DEFAULT_TIMEOUTS, Timeouts
 
-__all__ = ["HttpxResponse", "HttpxTransport", "failure_of", "library_of"]
+__all__ = ["HttpxClient", "HttpxResponse", "HttpxTransport", "RawResponse"]
 
-_LIBRARIES: Final = ("httpx", "httpx2")
-_DEFAULT_SECONDS = 5.0  # both libraries' own default, far too short for a model that thinks
+_LIBRARY_SECONDS = 5.0
+_AUTH = ("authorization", "x-api-key", "api-key")
+
+
+class RawResponse(Protocol):
+    """A response of httpx or httpx2 whose body has not been read."""
+
+    status_code: int
+    headers: Mapping[str, str]
+
+    def aiter_bytes(self) -> AsyncIterator[bytes]:
+        """Return the body's bytes as they come."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give the connection back or cut it."""
+        ...
+
+
+class HttpxClient(Protocol):
+    """What is used of an AsyncClient."""
+
+    base_url: object
+    headers: Mapping[str, str]
+    timeout: object
+    is_closed: bool
+
+    def build_request(
+        self, method: str, url: str, *, content: bytes, headers: Mapping[str, str], **more: object
+    ) -> object:
+        """Return a request with the client's own headers and parameters merged in."""
+        ...
+
+    async def send(self, request: object, *, stream: bool, follow_redirects: bool) -> RawResponse:
+        """Return the response once its headers have come."""
+        ...
 
 
 class HttpxTransport:
-    """Sends over a given client with its proxies, certificates, headers and auth.
+    """Sends over a client that stays its giver's: its limits, proxies, headers, auth and timeouts apply.
 
-    A client that still has the library's default timeout of 5 seconds gets `timeouts` for each request.
+    `base_url` is where to send; the client's own is only used by whoever chooses it. A client that still has the
+    library's default timeout of 5 seconds, too short for a model that thinks, gets `timeouts` for each request.
     """
 
     protocol = None
 
-    def __init__(self, client: Any, base_url: str, *, timeouts: Timeouts) -> None:
-        self._client = client
-        self._library = library_of(client)
+    def __init__(self, client: HttpxClient, base_url: str, *, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
         self.base_url = base_url.rstrip("/")
-        headers = client.headers
-        self.brings_auth = client.auth is not None or "authorization" in headers or "x-api-key" in headers
-        timeout = self._library.Timeout
+        self.brings_auth = getattr(client, "auth", None) is not None or any(name in client.headers for name in _AUTH)
+        self._client = client
+        self._loop = OneLoop()
+        timeout = type(client.timeout)
         self._more: dict[str, object] = {}
-        if client.timeout == timeout(_DEFAULT_SECONDS):
+        if client.timeout == timeout(_LIBRARY_SECONDS):
             self._more["timeout"] = timeout(timeouts.idle, connect=timeouts.connect)
 
     async def post(self, path: str, headers: Mapping[str, str], body: bytes) -> HttpxResponse:
         """Send the body; raises StreamBroken, with accepted=False when no connection came about."""
-        client = self._client
-        if client.is_closed:
+        self._loop.check()
+        if self._client.is_closed:
             raise ConfigurationError("The client given as client= is closed; keep it open while its binding is in use.")
-        failure: ProviderError
+        failure: AgentkitError
         try:
-            request = client.build_request("POST", self.base_url + path, content=body, headers=headers, **self._more)
-            response = await client.send(request, stream=True, follow_redirects=False)
-        except (self._library.TransportError, self._library.InvalidURL, OSError) as error:
-            failure = failure_of(error, self._library)
+            request = self._client.build_request(
+                "POST", self.base_url + path, content=body, headers=headers, **self._more
+            )
+            response = await self._client.send(request, stream=True, follow_redirects=False)
+        except Exception as error:
+            failure = broken(error, self.base_url)
         else:
-            return HttpxResponse(response, self._library)
+            return HttpxResponse(response, self.base_url)
         raise failure
 
     async def aclose(self) -> None:
-        """Leave the client open: it is the application's."""
+        """Leave the client open."""
 
 
 class HttpxResponse:
-    """An answer of httpx or httpx2; see HttpResponse."""
+    """An answer of httpx, httpx2 or an SDK; `body` replaces the response's own bytes when they come in frames."""
 
-    __slots__ = ("_chunks", "_library", "_response", "at_end", "headers", "status")
+    __slots__ = ("_base", "_body", "_response", "at_end", "headers", "status")
 
-    def __init__(self, response: Any, library: ModuleType) -> None:
+    def __init__(self, response: RawResponse, base_url: str, body: AsyncIterator[bytes] | None = None) -> None:
         self._response = response
-        self._library = library
-        self._chunks: AsyncGenerator[bytes, None] = response.aiter_bytes()
-        self.status: int = response.status_code
-        self.headers: Mapping[str, str] = response.headers
+        self._body = response.aiter_bytes() if body is None else body
+        self._base = base_url
         self.at_end = False
+        self.status = response.status_code
+        self.headers: Mapping[str, str] = response.headers
 
     async def chunk(self) -> bytes:
-        """Return the next bytes."""
+        """Return the next bytes, b"" at the end."""
+        failure: AgentkitError
         try:
-            async for data in self._chunks:
-                if data:
+            while not self.at_end:
+                if data := await anext(self._body):
                     return data
-        except (self._library.TransportError, self._library.StreamError, OSError) as error:
-            failure = failure_of(error, self._library)
-        else:
+        except StopAsyncIteration:
             self.at_end = True
+        except AgentkitError:
+            raise
+        except Exception as error:
+            failure = broken(error, self._base)
+        else:
+            return b""
+        if self.at_end:
             return b""
         raise failure
 
     async def read(self) -> bytes:
         """Return the rest of the body."""
-        pieces = []
+        pieces: list[bytes] = []
         while data := await self.chunk():
             pieces.append(data)
         return b"".join(pieces)
 
     async def aclose(self) -> None:
-        """Give the connection back to the client's pool, or cut it when the body is not read to its end."""
-        try:
-            await self._chunks.aclose()
-        finally:
-            await self._response.aclose()
-
-
-def library_of(client: object) -> ModuleType:
-    """Return the loaded library, httpx or httpx2, that this async client is of."""
-    for kind in type(client).__mro__:
-        root = kind.__module__.partition(".")[0]
-        if root in _LIBRARIES:
-            return sys.modules[root]
-    raise ConfigurationError(f"{type(client).__qualname__} is no httpx or httpx2 client.")
-
-
-def failure_of(error: Exception, library: ModuleType) -> ProviderError:
-    """Return the error without the client's exception, whose texts and frames may hold headers."""
-    what = redact(str(error))[:300] or type(error).__name__
-    if isinstance(
-        error, (library.ConnectError, library.ConnectTimeout, library.InvalidURL, library.UnsupportedProtocol)
-    ):
-        return StreamBroken(f"No connection: {what}", accepted=False)
-    if isinstance(error, library.PoolTimeout):
-        return StreamBroken("No free connection in the client's pool.", accepted=False)
-    if isinstance(error, library.TimeoutException):
-        return StreamBroken("The server went silent: not a byte within the client's read timeout.")
-    return StreamBroken(f"The connection broke: {type(error).__name__}: {what}")
+        """Close the response, which cuts the connection unless the body was read."""
+        await self._response.aclose()

@@ -1,94 +1,90 @@
-"""Over an official SDK client: its address, auth and cloud signing, with our bodies and the raw answer."""
+"""A transport over an official async openai or anthropic client, or a cloud variant, which sign and address."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+import inspect
+from collections.abc import Awaitable, Mapping
+from typing import Protocol
 
 import msgspec
 
-from agentkit.errors import AuthFailed, ConfigurationError, ProviderError, StreamBroken
+from agentkit.errors import AgentkitError, ConfigurationError
 from agentkit.providers.profiles import WireProtocol
-from agentkit.providers.transports.httpx import HttpxResponse, failure_of, library_of
-from agentkit.providers.wire.failure import redact
+from agentkit.providers.transports.fault import OneLoop, broken
+from agentkit.providers.transports.framing import EVENT_STREAM, unframed
+from agentkit.providers.transports.httpx import HttpxResponse, RawResponse
 
-__all__ = ["SdkTransport"]
+__all__ = ["SdkClient", "SdkTransport"]
 
-_PLAIN: Final = ("AsyncOpenAI", "AsyncAnthropic")
+_RAW = ("X-Stainless-Raw-Response", "stream")
+_PASSED_ON = ("accept", "accept-encoding")
+_PLAIN = ("AsyncOpenAI", "AsyncAnthropic")
+
+
+class _RawAnswer(Protocol):
+    http_response: RawResponse
+
+
+class SdkClient(Protocol):
+    """What is used of an SDK's client."""
+
+    base_url: object
+
+    def is_closed(self) -> bool:
+        """Return whether the client was closed."""
+        ...
+
+    def with_options(self, **options: object) -> SdkClient:
+        """Return a copy that shares the connections."""
+        ...
+
+    def post(self, path: str, **arguments: object) -> Awaitable[_RawAnswer]:
+        """Send one request."""
+        ...
 
 
 class SdkTransport:
-    """Sends through the client's generic `post`, without its retries and without its own spans.
+    """Sends through the client's generic `post`: raw bytes in, the raw stream out.
 
-    The plain clients take our bytes as they are. Cloud variants read and change the body, so they get it as a
-    dictionary; Bedrock's binary stream is avoided by asking for whole answers. The client is never closed here.
+    Its retries are off, its typed events are never built, its own spans are off. The client stays its giver's;
+    `base_url` and `api_key` apply to a copy that shares its connections.
     """
 
     brings_auth = True
 
-    def __init__(self, client: Any, protocol: WireProtocol) -> None:
-        self.protocol = protocol
-        self._client = _without_spans(client)
-        self._library = library_of(client._client)
-        self.base_url = str(client.base_url).rstrip("/")
-        self._raw = type(client).__name__ in _PLAIN
-        self._whole = "Bedrock" in type(client).__name__ and "Mantle" not in type(client).__name__
+    def __init__(self, client: SdkClient, *, base_url: str | None = None, api_key: str | None = None) -> None:
+        options: dict[str, object] = {"max_retries": 0}
+        options.update({name: value for name, value in (("base_url", base_url), ("api_key", api_key)) if value})
+        if "open_telemetry" in inspect.signature(client.with_options).parameters:
+            options["open_telemetry"] = False
+        self._client = client.with_options(**options)
+        self._plain = type(client).__name__ in _PLAIN  # variants read the body's model and stream, so they get a dict
+        self._loop = OneLoop()
+        anthropic = any(kind.__module__.partition(".")[0] == "anthropic" for kind in type(client).__mro__)
+        self.protocol: WireProtocol = "messages" if anthropic else "chat"
+        self.base_url = str(self._client.base_url).rstrip("/")
 
     async def post(self, path: str, headers: Mapping[str, str], body: bytes) -> HttpxResponse:
-        """Send the body; raises StreamBroken when no answer came, AuthFailed when the client has no credentials."""
+        """Send the body; raises StreamBroken, with accepted=False when no connection came about."""
+        self._loop.check()
         if self._client.is_closed():
             raise ConfigurationError("The client given as client= is closed; keep it open while its binding is in use.")
-        options = {"max_retries": 0, "headers": {"Content-Type": "application/json", "Accept": headers["accept"]}}
-        failure: ProviderError
+        kept = {name: headers[name] for name in _PASSED_ON if name in headers}
+        options = {"headers": {**kept, _RAW[0]: _RAW[1]}}
+        sent: dict[str, object] = {"content": body} if self._plain else {"body": msgspec.json.decode(body)}
+        failure: AgentkitError
         try:
-            response = await self._client.post(
-                path,
-                cast_to=self._library.Response,
-                options=options,
-                stream=True,
-                stream_cls=object,
-                **self._body(body),
-            )
-        except Exception as error:  # the SDKs' own errors share no base class
-            answer = getattr(error, "response", None)
-            if answer is not None:
-                return HttpxResponse(answer, self._library)
-            failure = self._failure(error)
+            answer = await self._client.post(path, cast_to=object, options=options, **sent)
+        except Exception as error:
+            refused: RawResponse | None = getattr(error, "response", None)
+            if refused is not None and isinstance(getattr(error, "status_code", None), int):
+                return HttpxResponse(refused, self.base_url)
+            failure = broken(error, self.base_url)
         else:
-            return HttpxResponse(response, self._library)
+            response = answer.http_response
+            framed = response.headers.get("content-type", "").startswith(EVENT_STREAM)
+            return HttpxResponse(response, self.base_url, unframed(response.aiter_bytes()) if framed else None)
         raise failure
 
     async def aclose(self) -> None:
-        """Leave the client open: it is the application's."""
-
-    def _body(self, body: bytes) -> dict[str, object]:
-        if self._raw:
-            return {"content": body}
-        found = msgspec.json.decode(body)
-        if self._whole:
-            found.pop("stream", None)
-        return {"body": found}
-
-    def _failure(self, error: Exception) -> ProviderError:
-        cause = error.__cause__
-        if isinstance(cause, (self._library.TransportError, OSError)):
-            return failure_of(cause, self._library)
-        if isinstance(error, (self._library.TransportError, OSError)):
-            return failure_of(error, self._library)
-        kind = type(error)
-        what = f"{kind.__name__}: {redact(str(error))[:300]}"
-        if kind.__module__.partition(".")[0] not in ("openai", "anthropic"):
-            raise error
-        if "Connection" in kind.__name__ or "Timeout" in kind.__name__:
-            return StreamBroken(f"No answer: {what}")
-        return AuthFailed(f"The client could not prepare the request: {what}", accepted=False)
-
-
-def _without_spans(client: Any) -> Any:
-    """Return a copy of an anthropic client that makes no spans, which would double ours; others as they are."""
-    if not any(kind.__module__.partition(".")[0] == "anthropic" for kind in type(client).__mro__):
-        return client
-    try:
-        return client.with_options(open_telemetry=False)
-    except TypeError:  # a version or a subclass without the option
-        return client
+        """Leave the client open."""

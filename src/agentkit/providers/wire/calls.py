@@ -81,7 +81,8 @@ class CallAssembly:
     A piece belongs to the call of its (index, id). A new id, or a name or a fresh object after a closed one, opens
     another call. Ids come out unique in the conversation: the provider's where it is new, else one of ours made of
     `turn` and the call's position, the same each time. `compact` writes whole arguments without white space, for a
-    protocol that sends them as text in a stream and as an object otherwise. Raises ProviderError for a call without a name.
+    protocol that sends them as text in a stream and as an object otherwise. Raises ProviderError
+    for a call without a name.
     """
 
     __slots__ = ("_calls", "_compact", "_current", "_ids", "_taken", "_turn")
