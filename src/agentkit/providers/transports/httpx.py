@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Protocol
 
 from agentkit.errors import AgentkitError, ConfigurationError
@@ -63,7 +63,7 @@ class HttpxTransport:
         self.brings_auth = getattr(client, "auth", None) is not None or any(name in client.headers for name in _AUTH)
         self._client = client
         self._loop = OneLoop()
-        timeout = type(client.timeout)
+        timeout: Callable[..., object] = type(client.timeout)
         self._more: dict[str, object] = {}
         if client.timeout == timeout(_LIBRARY_SECONDS):
             self._more["timeout"] = timeout(timeouts.idle, connect=timeouts.connect)

@@ -99,9 +99,8 @@ class MessagesWriter:
             "service_tier": settings.service_tier,
             "metadata": {"user_id": user} if user else None,
         }
-        for name, value in given.items():
-            if value is not None and name not in self._profile.rejects:
-                body[name] = value
+        rejects = self._profile.rejects
+        body.update({name: value for name, value in given.items() if value is not None and name not in rejects})
         self._note_left_out(settings, given)
         if settings.extra:
             body.update(settings.extra)
@@ -121,8 +120,8 @@ class MessagesWriter:
             written["strict"] = tool.strict
         return written
 
-    def _turns(self, messages: Sequence[Message]) -> list[JsonValue]:
-        turns: list[JsonValue] = []
+    def _turns(self, messages: Sequence[Message]) -> list[dict[str, object]]:
+        turns: list[dict[str, object]] = []
         role: _Role | None = None
         blocks: list[bytes] = []
         kept = self._blocks
