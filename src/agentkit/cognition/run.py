@@ -24,6 +24,7 @@ from agentkit.core.contracts import (
     ToolUpdate,
     TurnStarted,
     UserMessage,
+    trim_money,
 )
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.invoker import Invoker
@@ -167,13 +168,14 @@ class Run:
         """Return the run as a value."""
         state, account = self.state, self.ctx.account
         tally = account.tally
+        spent = trim_money(tally.spent)
         return AgentResult(
             output=output,
             text=self.text(),
             messages=tuple(state.messages),
             usage=tally.usage,
-            cost=account.cost,
-            known_cost=tally.spent,
+            cost=None if tally.unpriced else spent,
+            known_cost=spent,
             cost_complete=not tally.unpriced,
             stop_reason=state.stop_reason or "complete",
             run_id=self.ctx.correlation_id,

@@ -11,6 +11,7 @@ from agentkit.core.contracts.money import (
     subtract_money,
     to_cents,
     to_money,
+    trim_money,
 )
 from agentkit.core.contracts.usage import Usage
 from agentkit.core.contracts.scope import Scope
@@ -226,4 +227,5 @@ __all__ = [
     "text_of",
     "to_cents",
     "to_money",
+    "trim_money",
 ]

@@ -17,6 +17,7 @@ __all__ = [
     "subtract_money",
     "to_cents",
     "to_money",
+    "trim_money",
 ]
 
 MONEY_SCALE = 12
@@ -86,6 +87,11 @@ def render_money(amount: Decimal) -> str:
     """Return the amount without padding zeros and without an exponent, with at least no sign lost."""
     text = f"{amount:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def trim_money(amount: Decimal) -> Decimal:
+    """Return the same amount without padding zeros, for showing to people."""
+    return Decimal(render_money(amount))
 
 
 def to_nano(amount: Decimal) -> int:
