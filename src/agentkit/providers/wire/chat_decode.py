@@ -78,12 +78,15 @@ class _Choice(Struct):
     usage: _Usage | None = None
 
 
+_NO_ERROR: Final = Raw(b"null")
+
+
 class _Chunk(Struct):
     """The part of a chunk that is read each time; `error` stays raw, whatever it is."""
 
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
-    error: Raw | None = None
+    error: Raw = _NO_ERROR
 
 
 class _FullChunk(_Chunk):
@@ -176,7 +179,7 @@ class ChatDecoder:
             self._count(chunk.usage)
         if self._decode is _read_full:
             self._named(chunk)
-        if chunk.error is not None or not chunk.choices:
+        if chunk.error is not _NO_ERROR or not chunk.choices:
             self._check_error(chunk, data)
             if not chunk.choices:
                 return
@@ -255,7 +258,7 @@ class ChatDecoder:
                         self._usage[name] = value
 
     def _check_error(self, chunk: _Chunk, data: bytes) -> None:
-        if chunk.error is not None and bytes(chunk.error) not in (b"null", b"{}", b'""'):
+        if bytes(chunk.error) not in (b"null", b"{}", b'""'):
             raise with_usage(error_of_body(read_json(data)), self.usage())
         if chunk.choices is None and chunk.usage is None:
             body = read_json(data)
@@ -328,7 +331,7 @@ def _tidied(body: JsonValue) -> JsonValue:
     tidy = {
         "choices": [_tidy_choice(choice) for choice in choices] if isinstance(choices, list) else None,
         "usage": _tidy_numbers(body.get("usage")),
-        "error": None if body.get("error") is None else Raw(encode_json(body["error"])),
+        "error": _NO_ERROR if body.get("error") is None else Raw(encode_json(body["error"])),
     }
     for name in ("id", "model", "service_tier"):
         tidy[name] = body[name] if isinstance(body.get(name), str) else None
