@@ -48,6 +48,7 @@ class HttpModel:
         capabilities: CapabilityTable = DEFAULT_CAPABILITIES,
         provider: str = "",
         default_model: str = "",
+        secrets: Sequence[str] = (),
     ) -> None:
         self.profile = profile
         self.provider = provider or profile.name
@@ -59,6 +60,7 @@ class HttpModel:
         self._capabilities = capabilities
         self._endpoint = transport.base_url
         self._headers = _headers(profile, key)
+        self._secrets = (key or "", *secrets)
         self._writers: dict[str, Writer] = {}
         self._schema_tools = SchemaTools(_Native(self)) if profile.tools == "schema" else None
 
@@ -154,6 +156,8 @@ class HttpModel:
     ) -> None:
         error.provider = error.provider or provider
         error.model = error.model or model
+        error.message = redact(error.message, *self._secrets)  # some servers quote the key they refuse
+        error.args = (error.message,)
         if response is not None:
             error.request_id = error.request_id or request_id_of(response.headers)
         if decoder is not None:
@@ -212,6 +216,7 @@ def build_model(
         capabilities=capabilities,
         provider=provider or profile.name,
         default_model=default_model,
+        secrets=[key for key in (api_key, getattr(client, "api_key", None)) if isinstance(key, str)],
     )
 
 

@@ -57,8 +57,7 @@ class LoopbackServer:
         self._server: asyncio.Server | None = None
         self._handlers: set[asyncio.Task[None]] = set()
         self._stopping = False
-        self._quiet = asyncio.Event()
-        self._quiet.set()
+        self._changed = asyncio.Event()
         self.requests: list[Received] = []
         self.connections = 0
         self.busy = 0
@@ -69,9 +68,11 @@ class LoopbackServer:
         """Return the base_url to bind to, which ends in /v1."""
         return f"{self.origin}/v1"
 
-    async def idle(self) -> None:
-        """Wait until no answer is under way."""
-        await self._quiet.wait()
+    async def until_busy(self, answers: int) -> None:
+        """Wait until exactly so many answers are under way; 0 waits for quiet."""
+        while self.busy != answers:
+            self._changed.clear()
+            await self._changed.wait()
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -94,14 +95,11 @@ class LoopbackServer:
         try:
             while (received := await _receive(reader)) is not None:
                 self.requests.append(received)
-                self.busy += 1
-                self._quiet.clear()
+                self._count(1)
                 try:
                     again = await self._answer(self._next(received), received, reader, writer)
                 finally:
-                    self.busy -= 1
-                    if not self.busy:
-                        self._quiet.set()
+                    self._count(-1)
                 if not again:
                     return
         except (ConnectionError, asyncio.IncompleteReadError):
@@ -114,6 +112,10 @@ class LoopbackServer:
             writer.close()
             with suppress(ConnectionError):
                 await writer.wait_closed()
+
+    def _count(self, more: int) -> None:
+        self.busy += more
+        self._changed.set()
 
     def _next(self, received: Received) -> Given:
         script = self._script
