@@ -118,6 +118,8 @@ from agentkit.core.contracts.stores import (
     RunSummary,
     Slot,
 )
+from agentkit.core.contracts.text import clean_text
+from agentkit.core.contracts.codec import decode_data, encode_data, register_migration
 
 __all__ = [
     "AgentResult",
@@ -220,8 +222,12 @@ __all__ = [
     "UserMessage",
     "ZERO",
     "add_money",
+    "clean_text",
+    "decode_data",
     "divide_money",
+    "encode_data",
     "multiply_money",
+    "register_migration",
     "render_money",
     "subtract_money",
     "text_of",
