@@ -26,8 +26,8 @@ def load(name: str) -> ModuleType:
 
 
 async def test_chat_keeps_the_conversation() -> None:
-    """Three turns leave three questions and three answers."""
-    assert await load("chat").main() == 6
+    """Three turns leave the instructions, three questions and three answers."""
+    assert await load("chat").main() == 7
 
 
 async def test_endpoint_streams_an_answer() -> None:
