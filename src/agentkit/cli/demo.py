@@ -40,7 +40,7 @@ __all__ = ["demo_command"]
 CALM = ModelSettings(temperature=0.0, seed=1, max_tokens=120)
 SMALL = "0.10/0.40"
 LARGE = "1.25/10"
-CEILING = "0.0013"
+CEILING = "0.0012"
 RAISED = "0.05"
 RUN_ID = "demo-1"
 QUESTION = "In one sentence: why do people set budgets?"
