@@ -134,6 +134,7 @@ class ChatDecoder:
         if (rest := self._sse.rest()).strip() and not self.done:
             self._read_frame(rest, events)
         if self._held:
+            self._held = ""
             self._text("\ufffd", events)
         fold = self._fold
         if fold.asked.echo_reasoning and fold.reasoning:
