@@ -2,6 +2,7 @@
 
 AgentkitError
 ├── ConfigurationError          wrong wiring or input, found before anything was sent
+│   └── UnpricedModel           a money ceiling applies and the model has no price
 ├── MoneyPrecisionError         an amount that cannot be held exactly (also ValueError)
 ├── MeterExceeded               a ceiling was reached (also RuntimeError)
 ├── DeadlineExceeded            the run's deadline passed (also TimeoutError)
@@ -51,6 +52,7 @@ __all__ = [
     "StoreError",
     "StreamBroken",
     "ToolError",
+    "UnpricedModel",
 ]
 
 
@@ -73,6 +75,10 @@ class AgentkitError(Exception):
 
 class ConfigurationError(AgentkitError, ValueError):
     """Wiring or input is wrong; raised before anything is sent or lost."""
+
+
+class UnpricedModel(ConfigurationError):
+    """A money ceiling applies and the model has no price; give it with `price=`, in dollars per million tokens."""
 
 
 class MoneyPrecisionError(AgentkitError, ValueError):

@@ -41,7 +41,7 @@ from agentkit.core.contracts import (
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.ending import never_accepted, outcome_of, usage_of
 from agentkit.core.runtime.estimate import message_tokens
-from agentkit.errors import ConfigurationError, MeterExceeded, StreamBroken
+from agentkit.errors import MeterExceeded, StreamBroken, UnpricedModel
 
 __all__ = ["MeterLayer", "meter"]
 
@@ -75,7 +75,7 @@ class MeterLayer:
     Every exit settles: an answer with the usage it reports, a failure or an early close with what was reported or
     else estimated for what arrived (flagged), a proven refusal with nothing. The priced row goes to the context, the
     meters, the ledger and, as AttemptEnded, up the stream. A finished answer is never thrown away for its price.
-    Raises MeterExceeded when a meter refuses, ConfigurationError for a model without a price under a money ceiling.
+    Raises MeterExceeded when a meter refuses, UnpricedModel for a model without a price under a money ceiling.
     """
 
     __slots__ = ("_estimate", "_policy", "_prices", "_warned")
@@ -97,17 +97,17 @@ class MeterLayer:
         """Yield the attempt's events, and AttemptEnded before the last one or before its error."""
         attempt = self._open(call)
         await _admit(attempt)
+        heard = 0
         try:
             async with aclosing(call_next(attempt.call)) as events:
                 async for event in events:
-                    if isinstance(event, (TextDelta, ReasoningDelta)):
+                    if type(event) is TextDelta or type(event) is ReasoningDelta:
                         text = event.text
-                        attempt.heard += len(text) if text.isascii() else 4 * len(text)
-                        attempt.visible = True
-                    elif isinstance(event, ToolCallDelta):
-                        attempt.heard += len(event.name) + len(event.arguments)
-                        attempt.visible = True
-                    elif isinstance(event, ChatEnd):
+                        heard += len(text) if text.isascii() else 4 * len(text)
+                    elif type(event) is ToolCallDelta:
+                        heard += len(event.name) + len(event.arguments)
+                    elif type(event) is ChatEnd:
+                        attempt.heard = heard
                         yield AttemptEnded(await self._finish(attempt, event.response))
                     else:
                         attempt.started = True
@@ -117,6 +117,8 @@ class MeterLayer:
                 raise StreamBroken("The model's stream ended without its end event.", provider=_provider(attempt))
         except BaseException as error:
             if attempt.record is None:
+                attempt.heard = heard
+                attempt.visible = attempt.visible or heard > 0
                 record = await self._cut_short(attempt, error)
                 if isinstance(error, Exception):
                     yield AttemptEnded(record)
@@ -167,14 +169,14 @@ class MeterLayer:
                 warnings.warn(f"{name} has no price: the money ceiling does not see its calls.", RuntimeWarning, 2)
             return
         if route is None:
-            raise ConfigurationError(
+            raise UnpricedModel(
                 f"{name} has no price, and a money ceiling applies. Call it by a route that has one: "
                 "Route(port, model, provider, rates=Rates(...)), all 0 when it is free."
             )
         nearest = getattr(self._prices, "nearest", None)
         names = list(nearest(route.provider, route.model)) if route.listed and nearest is not None else []
         hint = f" Priced names near it: {', '.join(names)}." if names else ""
-        raise ConfigurationError(
+        raise UnpricedModel(
             f"{name} has no price, and a money ceiling applies. Add its price in dollars per million tokens: "
             f"Binding('{name}', price='INPUT/OUTPUT').{hint}"
         )
