@@ -15,27 +15,25 @@ ALL_KINDS: tuple[RecordKind, ...] = ("checkpoint", "journal", "approval")
 
 
 class _Place:
-    __slots__ = ("records", "revision", "status", "updated_at")
+    __slots__ = ("journal", "records", "revision", "status", "updated_at")
 
-    def __init__(self, status: RunStatus, updated_at: datetime) -> None:
+    def __init__(self) -> None:
         self.revision = 0
-        self.status: RunStatus = status
-        self.updated_at = updated_at
         self.records: list[tuple[int, LogRecord]] = []
+        self.journal: set[str] = set()
+        self.status: RunStatus
+        self.updated_at: datetime
 
 
 class MemoryRunLog:
     """A run log in memory; `volatile` tells runs that writing every step would protect nothing."""
 
-    volatile = True
-
     def __init__(self, *, clock: Clock = SYSTEM_CLOCK, volatile: bool = True) -> None:
         self.volatile = volatile
         self._clock = clock
-        self._places: dict[Slot, _Place] = {}
-        self._written: set[tuple[Slot, str]] = set()
+        self._runs: dict[tuple[str, str], dict[str, _Place]] = {}
         self._leases: dict[Slot, Lease] = {}
-        self._fences: dict[Slot, int] = {}
+        self._fence = 0
 
     async def append(
         self,
@@ -47,20 +45,19 @@ class MemoryRunLog:
         fence: int | None = None,
     ) -> int:
         """Write all records or none, set the slot's status, and return its new revision."""
-        place = self._places.get(slot)
-        revision = 0 if place is None else place.revision
-        if revision != expected_revision:
+        place = self._place(slot) or _Place()
+        if place.revision != expected_revision:
             raise RunConflict(
-                f"{_named(slot)} is at revision {revision}, not {expected_revision}: somebody else wrote it."
+                f"{named(slot)} is at revision {place.revision}, not {expected_revision}: somebody else wrote it."
             )
-        if fence is not None and fence != self._fences.get(slot):
-            raise RunConflict(f"The lease on {_named(slot)} was lost to another holder.")
-        keys = [(slot, record.key) for record in records if record.kind == "journal"]
-        if len(set(keys)) < len(keys) or any(key in self._written for key in keys):
-            raise RunConflict(f"{_named(slot)} has that journal position already; it is written once.")
-        if place is None:
-            place = self._places[slot] = _Place(status, self._clock.wall())
-        self._written.update(keys)
+        lease = self._leases.get(slot)
+        if fence is not None and (lease is None or fence != lease.fence):
+            raise RunConflict(f"The lease on {named(slot)} was lost to another holder, or given back.")
+        keys = [record.key for record in records if record.kind == "journal"]
+        if len(set(keys)) < len(keys) or not place.journal.isdisjoint(keys):
+            raise RunConflict(f"{named(slot)} has that journal position already; it is written once.")
+        self._runs.setdefault((slot.tenant, slot.run_id), {})[slot.path] = place
+        place.journal.update(keys)
         place.revision += 1
         place.status = status
         place.updated_at = self._clock.wall()
@@ -71,7 +68,7 @@ class MemoryRunLog:
         self, slot: Slot, *, kinds: Sequence[RecordKind] = ALL_KINDS, after: int = 0
     ) -> tuple[RunSummary | None, list[LogRecord]]:
         """Return the slot's summary and its records after that revision, in order."""
-        place = self._places.get(slot)
+        place = self._place(slot)
         if place is None:
             return None, []
         records = [record for revision, record in place.records if revision > after and record.kind in kinds]
@@ -82,10 +79,13 @@ class MemoryRunLog:
     ) -> list[RunSummary]:
         """Return the tenant's slots, newest first."""
         found = [
-            _summary(slot, place)
-            for slot, place in self._places.items()
-            if slot.tenant == tenant and run_id in (None, slot.run_id) and status in (None, place.status)
+            _summary(Slot(owner, run, path), place)
+            for (owner, run), places in self._runs.items()
+            if owner == tenant and run_id in (None, run)
+            for path, place in places.items()
+            if status in (None, place.status)
         ]
+        found.sort(key=lambda summary: (summary.slot.run_id, summary.slot.path))
         return sorted(found, key=lambda summary: summary.updated_at, reverse=True)
 
     async def acquire(self, slot: Slot, owner: str, *, ttl: float) -> Lease:
@@ -93,16 +93,16 @@ class MemoryRunLog:
         now = self._clock.wall()
         held = self._leases.get(slot)
         if held is not None and held.owner != owner and held.expires_at > now:
-            raise RunConflict(f"{_named(slot)} is held by {held.owner} until {held.expires_at:%H:%M:%S} UTC.")
-        fence = self._fences[slot] = self._fences.get(slot, 0) + 1
-        lease = self._leases[slot] = Lease(slot, owner, fence, now + timedelta(seconds=ttl))
+            raise RunConflict(f"{named(slot)} is held by {held.owner} until {held.expires_at:%H:%M:%S} UTC.")
+        self._fence += 1
+        lease = self._leases[slot] = Lease(slot, owner, self._fence, now + timedelta(seconds=ttl))
         return lease
 
     async def renew(self, lease: Lease, *, ttl: float) -> Lease:
         """Extend a held lease; raises RunConflict when it was lost."""
         held = self._leases.get(lease.slot)
         if held is None or held.fence != lease.fence:
-            raise RunConflict(f"The lease on {_named(lease.slot)} was lost to another holder.")
+            raise RunConflict(f"The lease on {named(lease.slot)} was lost to another holder, or given back.")
         renewed = Lease(lease.slot, lease.owner, lease.fence, self._clock.wall() + timedelta(seconds=ttl))
         self._leases[lease.slot] = renewed
         return renewed
@@ -114,13 +114,16 @@ class MemoryRunLog:
             del self._leases[lease.slot]
 
     async def delete(self, tenant: str, run_id: str) -> None:
-        """Remove every slot of a run."""
-        for slot in [slot for slot in self._places if slot.tenant == tenant and slot.run_id == run_id]:
-            del self._places[slot]
-            self._written = {key for key in self._written if key[0] != slot}
+        """Remove every slot of a run, with its leases."""
+        self._runs.pop((tenant, run_id), None)
+        for slot in [slot for slot in self._leases if slot.tenant == tenant and slot.run_id == run_id]:
+            del self._leases[slot]
 
     async def aclose(self) -> None:
         """Do nothing: there is nothing to release."""
+
+    def _place(self, slot: Slot) -> _Place | None:
+        return self._runs.get((slot.tenant, slot.run_id), {}).get(slot.path)
 
 
 class MemoryKeyValueStore:
@@ -159,20 +162,21 @@ class MemoryLedgerStore:
     """A ledger in memory, for tests and short processes."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[str, CostRecord]] = []
+        self._rows: list[tuple[str, str | None, datetime, CostRecord]] = []
 
     async def append(self, tenant: str, user: str | None, records: Sequence[CostRecord], *, at: datetime) -> None:
         """Add rows."""
-        self._rows.extend((tenant, record) for record in records)
+        self._rows.extend((tenant, user, at, record) for record in records)
 
     async def read(self, tenant: str, run_id: str | None = None) -> list[CostRecord]:
         """Return the tenant's rows in order, of one run when given."""
-        return [row for owner, row in self._rows if owner == tenant and run_id in (None, row.run_id)]
+        return [row for owner, _, _, row in self._rows if owner == tenant and run_id in (None, row.run_id)]
 
 
 def _summary(slot: Slot, place: _Place) -> RunSummary:
     return RunSummary(slot, place.status, place.revision, place.updated_at)
 
 
-def _named(slot: Slot) -> str:
+def named(slot: Slot) -> str:
+    """Return how messages call the slot."""
     return f"Run {slot.run_id!r}" + (f" at {slot.path!r}" if slot.path else "")

@@ -4,18 +4,54 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from agentkit.core.contracts import CostRecord, Lease, LogRecord, RecordKind, RunStatus, RunSummary, Slot
 from agentkit.core.contracts.codec import decode_data, encode_data
 from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
 from agentkit.errors import RunConflict
-from agentkit.stores.memory import ALL_KINDS
+from agentkit.stores.memory import ALL_KINDS, named
 from agentkit.stores.sqlite_file import SqliteFile
 
 __all__ = ["SqliteKeyValueStore", "SqliteLedgerStore", "SqliteRunLog"]
 
-_WHERE = "tenant = ? AND run_id = ? AND path = ?"
+_REVISION = (
+    "SELECT revision, CASE WHEN lease_owner IS NULL THEN 0 ELSE fence END FROM slots "
+    "WHERE tenant = ? AND run_id = ? AND path = ?"
+)
+_ADVANCE = (
+    "INSERT INTO slots (tenant, run_id, path, status, revision, updated_at) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT "
+    "DO UPDATE SET status = excluded.status, revision = excluded.revision, updated_at = excluded.updated_at"
+)
+_SUMMARY = "SELECT status, revision, updated_at FROM slots WHERE tenant = ? AND run_id = ? AND path = ?"
+_RECORDS = (
+    "SELECT kind, key, data FROM records WHERE tenant = ? AND run_id = ? AND path = ? AND revision > ? "
+    "AND kind IN (?, ?, ?) ORDER BY revision, position"
+)
+_SLOTS = (
+    "SELECT run_id, path, status, revision, updated_at FROM slots WHERE tenant = ? AND revision > 0 "
+    "AND (? IS NULL OR run_id = ?) AND (? IS NULL OR status = ?) ORDER BY updated_at DESC, run_id, path"
+)
+_HOLDER = "SELECT lease_owner, lease_expires_at FROM slots WHERE tenant = ? AND run_id = ? AND path = ?"
+_HOLD = (
+    "INSERT INTO slots (tenant, run_id, path, status, revision, updated_at, lease_owner, lease_expires_at, fence) "
+    "VALUES (?, ?, ?, 'running', 0, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET lease_owner = excluded.lease_owner, "
+    "lease_expires_at = excluded.lease_expires_at, fence = excluded.fence"
+)
+_RENEW = (
+    "UPDATE slots SET lease_expires_at = ? WHERE tenant = ? AND run_id = ? AND path = ? AND fence = ? "
+    "AND lease_owner IS NOT NULL"
+)
+_RELEASE = (
+    "UPDATE slots SET lease_owner = NULL, lease_expires_at = NULL "
+    "WHERE tenant = ? AND run_id = ? AND path = ? AND fence = ?"
+)
+_DELETE = (
+    "DELETE FROM slots WHERE tenant = ? AND run_id = ?",
+    "DELETE FROM records WHERE tenant = ? AND run_id = ?",
+    "DELETE FROM approvals WHERE tenant = ? AND run_id = ?",
+)
+_SPENT = "INSERT INTO ledger (tenant, user, run_id, path, model, cost, at, record) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class SqliteRunLog:
@@ -38,23 +74,17 @@ class SqliteRunLog:
     ) -> int:
         """Write all records or none, set the slot's status, and return its new revision."""
         place = (slot.tenant, slot.run_id, slot.path)
-        now = self._clock.wall().isoformat()
+        now = _text(self._clock.wall())
 
         def work(db: sqlite3.Connection) -> int:
-            row = db.execute(f"SELECT revision, fence FROM slots WHERE {_WHERE}", place).fetchone()
-            revision, current = row or (0, 0)
+            revision, held = db.execute(_REVISION, place).fetchone() or (0, 0)
             if revision != expected_revision:
                 raise RunConflict(
-                    f"Run {slot.run_id!r} is at revision {revision}, not {expected_revision}: somebody else wrote it."
+                    f"{named(slot)} is at revision {revision}, not {expected_revision}: somebody else wrote it."
                 )
-            if fence is not None and fence != current:
-                raise RunConflict(f"The lease on run {slot.run_id!r} was lost to another holder.")
-            db.execute(
-                "INSERT INTO slots (tenant, run_id, path, status, revision, updated_at) VALUES (?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT DO UPDATE SET status = excluded.status, revision = excluded.revision, "
-                "updated_at = excluded.updated_at",
-                (*place, status, revision + 1, now),
-            )
+            if fence is not None and fence != held:
+                raise RunConflict(f"The lease on {named(slot)} was lost to another holder, or given back.")
+            db.execute(_ADVANCE, (*place, status, revision + 1, now))
             rows = [
                 (*place, revision + 1, position, record.kind, record.key, record.data)
                 for position, record in enumerate(records)
@@ -62,9 +92,7 @@ class SqliteRunLog:
             try:
                 db.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
             except sqlite3.IntegrityError as error:
-                raise RunConflict(
-                    f"Run {slot.run_id!r} has that journal position already; it is written once."
-                ) from error
+                raise RunConflict(f"{named(slot)} has that journal position already; it is written once.") from error
             return int(revision) + 1
 
         return await self._file.transact(work)
@@ -74,17 +102,13 @@ class SqliteRunLog:
     ) -> tuple[RunSummary | None, list[LogRecord]]:
         """Return the slot's summary and its records after that revision, in order."""
         place = (slot.tenant, slot.run_id, slot.path)
+        wanted = tuple(kind if kind in kinds else None for kind in ALL_KINDS)
 
         def work(db: sqlite3.Connection) -> tuple[RunSummary | None, list[LogRecord]]:
-            row = db.execute(f"SELECT status, revision, updated_at FROM slots WHERE {_WHERE}", place).fetchone()
+            row = db.execute(_SUMMARY, place).fetchone()
             if row is None or not row[1]:
                 return None, []
-            marks = ", ".join("?" * len(kinds))
-            rows = db.execute(
-                f"SELECT kind, key, data FROM records WHERE {_WHERE} AND revision > ? AND kind IN ({marks}) "
-                "ORDER BY revision, position",
-                (*place, after, *kinds),
-            )
+            rows = db.execute(_RECORDS, (*place, after, *wanted)) if any(wanted) else ()
             return _summary(slot, *row), [LogRecord(*record) for record in rows]
 
         return await self._file.transact(work, write=False)
@@ -95,11 +119,7 @@ class SqliteRunLog:
         """Return the tenant's slots, newest first."""
 
         def work(db: sqlite3.Connection) -> list[RunSummary]:
-            rows = db.execute(
-                "SELECT run_id, path, status, revision, updated_at FROM slots WHERE tenant = ? AND revision > 0 "
-                "AND (?2 IS NULL OR run_id = ?2) AND (?3 IS NULL OR status = ?3) ORDER BY updated_at DESC",
-                (tenant, run_id, status),
-            )
+            rows = db.execute(_SLOTS, (tenant, run_id, run_id, status, status))
             return [_summary(Slot(tenant, run, path), *rest) for run, path, *rest in rows]
 
         return await self._file.transact(work, write=False)
@@ -111,17 +131,12 @@ class SqliteRunLog:
         expires = now + timedelta(seconds=ttl)
 
         def work(db: sqlite3.Connection) -> Lease:
-            row = db.execute(f"SELECT lease_owner, lease_expires_at, fence FROM slots WHERE {_WHERE}", place).fetchone()
-            held_by, until, fence = row or (None, None, 0)
+            held_by, until = db.execute(_HOLDER, place).fetchone() or (None, None)
             if held_by not in (None, owner) and until is not None and datetime.fromisoformat(until) > now:
-                raise RunConflict(f"Run {slot.run_id!r} is held by {held_by} until {until[11:19]} UTC.")
-            db.execute(
-                "INSERT INTO slots (tenant, run_id, path, status, revision, updated_at, lease_owner, lease_expires_at, "
-                "fence) VALUES (?, ?, ?, 'running', 0, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET "
-                "lease_owner = excluded.lease_owner, lease_expires_at = excluded.lease_expires_at, fence = excluded.fence",
-                (*place, now.isoformat(), owner, expires.isoformat(), fence + 1),
-            )
-            return Lease(slot, owner, fence + 1, expires)
+                raise RunConflict(f"{named(slot)} is held by {held_by} until {until[11:19]} UTC.")
+            (fence,) = db.execute("UPDATE fences SET last = last + 1 RETURNING last").fetchone()
+            db.execute(_HOLD, (*place, _text(now), owner, _text(expires), fence))
+            return Lease(slot, owner, int(fence), expires)
 
         return await self._file.transact(work)
 
@@ -131,12 +146,9 @@ class SqliteRunLog:
         expires = self._clock.wall() + timedelta(seconds=ttl)
 
         def work(db: sqlite3.Connection) -> Lease:
-            changed = db.execute(
-                f"UPDATE slots SET lease_expires_at = ? WHERE {_WHERE} AND fence = ? AND lease_owner = ?",
-                (expires.isoformat(), slot.tenant, slot.run_id, slot.path, lease.fence, lease.owner),
-            )
+            changed = db.execute(_RENEW, (_text(expires), slot.tenant, slot.run_id, slot.path, lease.fence))
             if not changed.rowcount:
-                raise RunConflict(f"The lease on run {slot.run_id!r} was lost to another holder.")
+                raise RunConflict(f"The lease on {named(slot)} was lost to another holder, or given back.")
             return Lease(slot, lease.owner, lease.fence, expires)
 
         return await self._file.transact(work)
@@ -146,19 +158,16 @@ class SqliteRunLog:
         slot = lease.slot
 
         def work(db: sqlite3.Connection) -> None:
-            db.execute(
-                f"UPDATE slots SET lease_owner = NULL, lease_expires_at = NULL WHERE {_WHERE} AND fence = ?",
-                (slot.tenant, slot.run_id, slot.path, lease.fence),
-            )
+            db.execute(_RELEASE, (slot.tenant, slot.run_id, slot.path, lease.fence))
 
         await self._file.transact(work)
 
     async def delete(self, tenant: str, run_id: str) -> None:
-        """Remove every slot of a run."""
+        """Remove every slot of a run, with its leases."""
 
         def work(db: sqlite3.Connection) -> None:
-            for table in ("slots", "records", "approvals"):
-                db.execute(f"DELETE FROM {table} WHERE tenant = ? AND run_id = ?", (tenant, run_id))
+            for statement in _DELETE:
+                db.execute(statement, (tenant, run_id))
 
         await self._file.transact(work)
 
@@ -176,7 +185,7 @@ class SqliteKeyValueStore:
 
     async def get(self, tenant: str, key: str) -> bytes | None:
         """Return the value, None when absent or expired."""
-        now = self._clock.wall().isoformat()
+        now = _text(self._clock.wall())
 
         def work(db: sqlite3.Connection) -> bytes | None:
             row = db.execute(
@@ -190,10 +199,10 @@ class SqliteKeyValueStore:
     async def set(self, tenant: str, key: str, value: bytes, *, ttl: float | None = None) -> None:
         """Store the value for `ttl` seconds, for ever when None."""
         now = self._clock.wall()
-        expires = None if ttl is None else (now + timedelta(seconds=ttl)).isoformat()
+        expires = None if ttl is None else _text(now + timedelta(seconds=ttl))
 
         def work(db: sqlite3.Connection) -> None:
-            db.execute("DELETE FROM entries WHERE expires_at <= ?", (now.isoformat(),))
+            db.execute("DELETE FROM entries WHERE expires_at <= ?", (_text(now),))
             db.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", (tenant, key, value, expires))
 
         await self._file.transact(work)
@@ -223,17 +232,14 @@ class SqliteLedgerStore:
                 record.path,
                 record.model,
                 None if record.cost is None else f"{record.cost:f}",
-                at.isoformat(),
+                _text(at),
                 encode_data("cost_record", record),
             )
             for record in records
         ]
 
         def work(db: sqlite3.Connection) -> None:
-            db.executemany(
-                "INSERT INTO ledger (tenant, user, run_id, path, model, cost, at, record) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                rows,
-            )
+            db.executemany(_SPENT, rows)
 
         await self._file.transact(work)
 
@@ -242,8 +248,8 @@ class SqliteLedgerStore:
 
         def work(db: sqlite3.Connection) -> list[CostRecord]:
             rows = db.execute(
-                "SELECT record FROM ledger WHERE tenant = ? AND (?2 IS NULL OR run_id = ?2) ORDER BY id",
-                (tenant, run_id),
+                "SELECT record FROM ledger WHERE tenant = ? AND (? IS NULL OR run_id = ?) ORDER BY id",
+                (tenant, run_id, run_id),
             )
             return [decode_data(record, "cost_record", CostRecord) for (record,) in rows]
 
@@ -252,3 +258,8 @@ class SqliteLedgerStore:
 
 def _summary(slot: Slot, status: RunStatus, revision: int, updated_at: str) -> RunSummary:
     return RunSummary(slot, status, revision, datetime.fromisoformat(updated_at))
+
+
+def _text(moment: datetime) -> str:
+    """Return the moment so that texts sort as times do."""
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")

@@ -20,11 +20,10 @@ T = TypeVar("T")
 Durability = Literal["full", "normal"]
 
 SCHEMA_VERSION = 1
-BUSY_SECONDS = 5.0
-OPEN_ATTEMPTS = 20
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS fences (last INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS slots (
     tenant TEXT NOT NULL, run_id TEXT NOT NULL, path TEXT NOT NULL,
     status TEXT NOT NULL, revision INTEGER NOT NULL, updated_at TEXT NOT NULL,
@@ -49,6 +48,7 @@ CREATE TABLE IF NOT EXISTS entries (
     tenant TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, expires_at TEXT,
     PRIMARY KEY (tenant, key)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS entries_by_expiry ON entries (expires_at) WHERE expires_at IS NOT NULL;
 CREATE TABLE IF NOT EXISTS ledger (
     id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, user TEXT, run_id TEXT NOT NULL, path TEXT NOT NULL,
     model TEXT NOT NULL, cost TEXT, at TEXT NOT NULL, record BLOB NOT NULL
@@ -61,14 +61,18 @@ class SqliteFile:
     """A database file shared by the stores over it; opened on first use, closed with `aclose`.
 
     Every transaction is one function on one worker thread, so a cancelled caller never leaves half of one behind.
-    `durability` "full" survives power loss, "normal" a crash of the process. Errors are StoreError naming the file.
+    `durability` "full" survives power loss, "normal" a crash of the process. `busy_timeout` is how many seconds a
+    lock of another process is waited for. Errors are StoreError naming the file.
     """
 
-    def __init__(self, path: str | Path, *, durability: Durability = "full") -> None:
+    def __init__(self, path: str | Path, *, durability: Durability = "full", busy_timeout: float = 5.0) -> None:
         if durability not in ("full", "normal"):
             raise ConfigurationError(f"durability={durability!r}: pass 'full' or 'normal'.")
-        self.path = Path(path)
+        if not busy_timeout >= 0:
+            raise ConfigurationError(f"busy_timeout={busy_timeout!r}: pass seconds, 0 or more.")
+        self.path = Path(path).absolute()
         self._durability = durability
+        self._busy_timeout = busy_timeout
         self._worker: ThreadPoolExecutor | None = None
         self._connection: sqlite3.Connection | None = None
         self._lock = threading.Lock()
@@ -76,8 +80,7 @@ class SqliteFile:
 
     async def transact(self, work: Callable[[sqlite3.Connection], T], *, write: bool = True) -> T:
         """Run the function inside one transaction; it is committed, or wholly undone, also when the caller is gone."""
-        worker = self._started()
-        future = asyncio.wrap_future(worker.submit(self._run, work, write))
+        future = asyncio.wrap_future(self._started().submit(self._run, work, write))
         return await asyncio.shield(future)
 
     async def aclose(self) -> None:
@@ -86,8 +89,9 @@ class SqliteFile:
             self._closed = True
             worker, self._worker = self._worker, None
         if worker is not None:
-            await asyncio.shield(asyncio.wrap_future(worker.submit(self._close)))
-            worker.shutdown(wait=True)
+            closing = worker.submit(self._close)
+            worker.shutdown(wait=False)
+            await asyncio.shield(asyncio.wrap_future(closing))
 
     def _started(self) -> ThreadPoolExecutor:
         with self._lock:
@@ -109,38 +113,41 @@ class SqliteFile:
                     connection.execute("ROLLBACK")
                 raise
             return result
+        except StoreError as error:
+            raise StoreError(f"{self.path}: {error.message}") from error
         except AgentkitError:
             raise
-        except sqlite3.Error as error:
+        except (sqlite3.Error, ValueError, OverflowError) as error:
             raise StoreError(f"{self.path}: {error}.") from error
 
     def _open(self) -> sqlite3.Connection:
-        for attempt in range(OPEN_ATTEMPTS):
+        """Connect, trying again while others create the file: the switch to WAL waits for no lock by itself."""
+        if not self.path.parent.is_dir():
+            raise StoreError("its directory does not exist; create it first.")
+        until = time.monotonic() + self._busy_timeout
+        pause = 0.002
+        while True:
             try:
                 self._connection = self._connect()
             except sqlite3.OperationalError as error:
-                if "locked" not in str(error) or attempt == OPEN_ATTEMPTS - 1:
+                if error.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() >= until:
                     raise
-                time.sleep(random.uniform(0.005, 0.05))
+                time.sleep(random.uniform(pause / 2, pause))
+                pause = min(pause * 2, 0.1)
             else:
                 return self._connection
-        raise StoreError(f"{self.path} could not be opened.")
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        connection = sqlite3.connect(
+            self.path, timeout=self._busy_timeout, isolation_level=None, check_same_thread=False
+        )
         try:
-            connection.execute(f"PRAGMA busy_timeout = {int(BUSY_SECONDS * 1000)}")
+            connection.execute(f"PRAGMA busy_timeout = {int(self._busy_timeout * 1000)}")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {self._durability.upper()}")
             connection.execute("BEGIN IMMEDIATE")
-            for statement in _SCHEMA.split(";"):
-                connection.execute(statement)
-            found = connection.execute("SELECT version FROM schema_version").fetchone()
-            if found is None:
-                connection.execute("INSERT INTO schema_version VALUES (?)", (SCHEMA_VERSION,))
+            _prepare(connection)
             connection.execute("COMMIT")
-            if found is not None and found[0] > SCHEMA_VERSION:
-                raise StoreError(f"{self.path} has schema {found[0]}; this release knows {SCHEMA_VERSION}. Upgrade it.")
         except BaseException:
             connection.close()
             raise
@@ -150,3 +157,16 @@ class SqliteFile:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL) STRICT")
+    found = connection.execute("SELECT version FROM schema_version").fetchone()
+    if found is not None:
+        if found[0] != SCHEMA_VERSION:
+            raise StoreError(f"it has schema {found[0]}; this release knows {SCHEMA_VERSION}. Upgrade agentkit.")
+        return
+    for statement in _SCHEMA.split(";"):
+        connection.execute(statement)
+    connection.execute("INSERT INTO fences VALUES (0)")
+    connection.execute("INSERT INTO schema_version VALUES (?)", (SCHEMA_VERSION,))

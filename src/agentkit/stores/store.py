@@ -33,7 +33,7 @@ class Store:
 def open_store(url: str | Path, *, clock: Clock = SYSTEM_CLOCK, durability: Durability = "full") -> Store:
     """Return the stores at "memory:", "sqlite:FILE", or a path; nothing is touched before the first use.
 
-    Raises ConfigurationError for another scheme.
+    A relative path is that of the directory it was opened from. Raises ConfigurationError for another scheme.
     """
     text = str(url)
     scheme, colon, rest = text.partition(":")
@@ -41,6 +41,8 @@ def open_store(url: str | Path, *, clock: Clock = SYSTEM_CLOCK, durability: Dura
         scheme, rest = "sqlite", text
     if scheme == "memory" and not rest:
         return Store(MemoryRunLog(clock=clock), MemoryKeyValueStore(clock=clock), MemoryLedgerStore(), durable=False)
+    if scheme == "sqlite" and rest.startswith(("//", ":")):
+        raise ConfigurationError(f"store={text!r}: write 'sqlite:FILE' without slashes before it, or 'memory:'.")
     if scheme == "sqlite" and rest:
         file = SqliteFile(rest, durability=durability)
         log, kv = SqliteRunLog(file, clock=clock), SqliteKeyValueStore(file, clock=clock)
