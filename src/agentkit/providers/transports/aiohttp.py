@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import ssl
 import urllib.request
 from collections.abc import AsyncGenerator, Mapping
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["AiohttpTransport"]
 
 _KEEP_ALIVE = 60.0
+_LARGE = 1 << 20
 
 
 class AiohttpTransport:
@@ -46,7 +48,7 @@ class AiohttpTransport:
         failure: ProviderError
         try:
             response = await session.client.post(
-                self.base_url + path, data=body, headers=headers, proxy=self._proxy, allow_redirects=False
+                self.base_url + path, data=_payload(body), headers=headers, proxy=self._proxy, allow_redirects=False
             )
         except (OSError, ValueError, session.error) as error:
             failure = _failure(error, self.base_url)
@@ -115,7 +117,7 @@ class AiohttpResponse:
         """Return what has arrived, waiting for at least a byte."""
         try:
             return await self._content.readany()
-        except (OSError, self._error) as error:
+        except (OSError, RuntimeError, self._error) as error:  # RuntimeError: closed by another task
             failure = _failure(error, "")
         raise failure
 
@@ -123,7 +125,7 @@ class AiohttpResponse:
         """Return the rest of the body."""
         try:
             return await self._content.read()
-        except (OSError, self._error) as error:
+        except (OSError, RuntimeError, self._error) as error:  # RuntimeError: closed by another task
             failure = _failure(error, "")
         raise failure
 
@@ -138,6 +140,11 @@ class AiohttpResponse:
             self._response.release()
         else:
             self._response.close()
+
+
+def _payload(body: bytes) -> bytes | io.BytesIO:
+    """Return the body in the form that aiohttp wants from this size on: a file, which it sends in pieces."""
+    return body if len(body) < _LARGE else io.BytesIO(body)
 
 
 def _failure(error: Exception, where: str) -> ProviderError:
