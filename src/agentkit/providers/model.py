@@ -126,8 +126,8 @@ class HttpModel:
             raise ConfigurationError(
                 f"The request cannot be written as JSON: {error}. Look at settings.extra and schemas."
             ) from None
-        if writer.left_out is not before:
-            _log.info("%s does not take %s; left out", self.provider, ", ".join(sorted(writer.left_out - before)))
+        if new := writer.left_out - before:
+            _log.info("%s does not take %s; left out", self.provider, ", ".join(sorted(new)))
         return body, self._asked(messages, ids, provider, model, max_tokens)
 
     def _asked(
