@@ -155,7 +155,9 @@ async def test_explicit_zero_is_not_missing():
     ctx = make_context(middleware=[meter()])
     await ctx.invoker.chat(REQUEST, ctx, route=a_route(Reply("some words here", usage=Usage(0, 0))))
     await ctx.invoker.chat(REQUEST, ctx, route=a_route(Reply("some words here", usage=Usage(None, None))))
-    reported, missing = ctx.account.records
+    await ctx.invoker.chat(REQUEST, ctx, route=a_route(Reply("some words here", usage=Usage(None, 0))))
+    reported, missing, half = ctx.account.records
+    assert half.usage == Usage(103, 0, estimated=True)
     assert (reported.usage, reported.cost) == (Usage(0, 0), 0)
     assert missing.usage.estimated and missing.usage.input_tokens == 103 and missing.usage.output_tokens == 4
 
@@ -316,6 +318,15 @@ async def test_an_answer_is_not_thrown_away_for_a_meter_that_fails_or_refuses_to
     assert log[-3:] == ["settle b", "charge a 7", "charge c 7"]
 
 
+async def test_a_meter_from_elsewhere_hears_nothing_of_what_was_never_accepted():
+    """It could only book a call, so a proven refusal is not told to it."""
+    log: list[str] = []
+    ctx = make_context(middleware=[meter()], meters=[Foreign(log, "a")])
+    with pytest.raises(Overloaded):
+        await ctx.invoker.chat(REQUEST, ctx, route=a_route(Overloaded("busy", accepted=False)))
+    assert log == ["guard a"]
+
+
 async def test_the_actor_is_asked_and_charged():
     """One accepted call is one step with its tokens and dollars; an actor with nothing left is refused by axis."""
     actor = ActorBudget(max_steps=1)
@@ -352,6 +363,14 @@ async def test_a_strict_call_waits_for_money_in_flight_instead_of_being_refused(
     await clock.run_for(5)
     await asyncio.gather(*tasks)
     assert ctx.budget.calls == 2 and ctx.budget.held() == 0
+    assert model.requests[1].settings.max_tokens == 64
+
+
+async def test_a_strict_budget_refuses_when_less_than_an_answer_fits():
+    """Money for 30 tokens of output is not enough to ask at all."""
+    ctx = make_context(middleware=[meter()], budget=Budget("0.000163", strict=True))
+    with pytest.raises(MeterExceeded, match="cost"):
+        await ctx.invoker.chat(REQUEST, ctx, route=a_route("never"))
 
 
 async def test_at_most_three_of_eight_calls_of_thirty_cents_fit_one_dollar():

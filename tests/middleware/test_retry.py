@@ -200,6 +200,7 @@ async def test_a_read_that_failed_in_passing_is_repeated_behind_one_start(error)
     [
         ("write", ConnectionError("gone")),
         ("unknown", ConnectionError("gone")),
+        ("sub-agent read", ConnectionError("gone")),
         ("read", ValueError("wrong")),
         ("read", Overloaded("the model inside was retried there")),
         ("read", DeadlineExceeded("the run is over")),
@@ -207,7 +208,8 @@ async def test_a_read_that_failed_in_passing_is_repeated_behind_one_start(error)
 )
 async def test_what_may_have_had_an_effect_or_will_not_pass_runs_once(effect, error):
     """Only harmless tools and passing failures are repeated."""
-    tool = Flaky(effect, [error])
+    tool = Flaky(effect.removeprefix("sub-agent "), [error])
+    tool.resumable = effect.startswith("sub-agent")
     ctx = make_context(tool_middleware=[retry_tools()])
     with pytest.raises(type(error)):
         await ctx.invoker.invoke_tool(a_tool_request(tool), ctx)

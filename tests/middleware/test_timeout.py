@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from agentkit.core.contracts import CallKey, ToolCall, ToolRequest, ToolResult, ToolSpec
+from agentkit.core.contracts import Call, CallKey, ToolCall, ToolEnded, ToolRequest, ToolResult, ToolSpec
 from agentkit.errors import ConfigurationError, DeadlineExceeded
 from agentkit.middleware.timeout import timeout
 from agentkit.testing import ManualClock, make_context
@@ -93,6 +93,22 @@ async def test_a_timer_does_not_outlive_its_call():
     clock = ManualClock()
     assert (await called(clock, Slow(clock, 1, own=50), seconds=2)).result() == ToolResult("done")
     assert clock.pending == 0
+
+
+async def test_a_result_that_is_there_is_not_replaced_while_its_reader_is_slow():
+    """The limit passing after the tool's end adds no second result."""
+    clock = ManualClock()
+    ctx = make_context(clock=clock)
+    request = ToolRequest(Slow(clock, 0, own=5), ToolCall("c1", "slow"), CallKey("r", "", 1, 0))
+
+    async def tool(call):
+        yield ToolEnded(call.request.call, await call.request.tool.invoke(None, call))
+
+    results = []
+    async for event in timeout()(Call(ctx, request, "1"), tool):
+        results.append(event.result)
+        clock.advance(60)
+    assert results == [ToolResult("done")]
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])

@@ -134,6 +134,18 @@ async def test_retries_are_events_of_the_one_span_and_its_sum_is_the_ledgers():
     assert span.attributes[semconv.COST] == float(ctx.account.tally.spent)
 
 
+async def test_calls_side_by_side_keep_their_usage_apart():
+    """Two calls of one run at the same time: each span has its own tokens, together the account's."""
+    captured, clock = capture_spans(), ManualClock()
+    ctx = a_context(captured, clock=clock)
+    routes = [a_route(Reply("ok", usage=Usage(10 * n, n), delay=n), clock=clock) for n in (1, 2)]
+    tasks = [asyncio.create_task(ctx.invoker.chat(REQUEST, ctx, route=route)) for route in routes]
+    await clock.run_for(5)
+    await asyncio.gather(*tasks)
+    assert [span.attributes[semconv.USAGE_INPUT] for span in captured.spans] == [10, 20]
+    assert ctx.account.tally.usage.input_tokens == 30
+
+
 async def test_a_failure_marks_the_span_and_a_foreign_text_stays_off_it():
     """Our errors show class and text, others only their class; the finish reason of a cut stream is error."""
     captured = capture_spans()

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import warnings
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
 from decimal import Decimal
 from typing import TypeAlias, cast
 
@@ -97,28 +96,27 @@ class MeterLayer:
         """Yield the attempt's events, and AttemptEnded before the last one or before its error."""
         attempt = self._open(call)
         await _admit(attempt)
-        heard = 0
+        events = call_next(attempt.call)
         try:
-            async with aclosing(call_next(attempt.call)) as events:
-                async for event in events:
-                    if type(event) is TextDelta or type(event) is ReasoningDelta:
-                        text = event.text
-                        heard += len(text) if text.isascii() else 4 * len(text)
-                    elif type(event) is ToolCallDelta:
-                        heard += len(event.name) + len(event.arguments)
-                    elif type(event) is ChatEnd:
-                        attempt.heard = heard
-                        yield AttemptEnded(await self._finish(attempt, event.response))
-                    else:
-                        attempt.started = True
-                        attempt.visible = attempt.visible or event.visible
-                    yield event
+            async for event in events:
+                if isinstance(event, (TextDelta, ReasoningDelta)):
+                    text = event.text
+                    attempt.heard += len(text) if text.isascii() else 4 * len(text)
+                    attempt.visible = True
+                elif isinstance(event, ToolCallDelta):
+                    attempt.heard += len(event.name) + len(event.arguments)
+                    attempt.visible = True
+                elif isinstance(event, ChatEnd):
+                    yield AttemptEnded(await self._finish(attempt, event.response))
+                else:
+                    attempt.started = True
+                    attempt.visible = attempt.visible or event.visible
+                yield event
             if attempt.record is None:
                 raise StreamBroken("The model's stream ended without its end event.", provider=_provider(attempt))
         except BaseException as error:
+            await events.aclose()
             if attempt.record is None:
-                attempt.heard = heard
-                attempt.visible = attempt.visible or heard > 0
                 record = await self._cut_short(attempt, error)
                 if isinstance(error, Exception):
                     yield AttemptEnded(record)
@@ -283,7 +281,8 @@ async def _admit(attempt: Attempt) -> None:
     passed: list[Meter] = []
     try:
         for each in attempt.ctx.all_meters:
-            verdict = await each.guard(attempt.call)
+            reserve = getattr(each, "reserve", None) or each.guard
+            verdict = await reserve(attempt.call)
             if verdict is not None and not verdict.ok:
                 raise MeterExceeded(verdict.reason, axis=verdict.axis, suspends=True)
             passed.append(each)

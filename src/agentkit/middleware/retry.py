@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random as _random
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
 from typing import cast
 
 from msgspec.structs import replace
@@ -63,19 +62,19 @@ class Retry:
         while True:
             visible = False
             start: ChatStart | None = None
+            events = call_next(call)
             try:
-                async with aclosing(call_next(call)) as events:
-                    async for event in events:
-                        if visible:
-                            yield event
-                        elif isinstance(event, ChatStart):
-                            start = event
-                        else:
-                            visible = event.visible
-                            if start is not None and (visible or _succeeded(event)):
-                                yield start
-                                start = None
-                            yield event
+                async for event in events:
+                    if visible:
+                        yield event
+                    elif isinstance(event, ChatStart):
+                        start = event
+                    else:
+                        visible = event.visible
+                        if start is not None and (visible or _succeeded(event)):
+                            yield start
+                            start = None
+                        yield event
                 return
             except ProviderError as error:
                 if visible or not error.retryable or tries >= self._policy.max_attempts:
@@ -83,6 +82,8 @@ class Retry:
                 wait = _wait(self._policy, tries, error.retry_after, self._random)
                 if not _fits(call, wait):
                     raise
+            finally:
+                await events.aclose()
             await cast(RunContext, call.ctx).services.clock.sleep(wait)
             tries += 1
             call = replace(call, attempt=call.attempt + 1)
@@ -121,16 +122,16 @@ class RetryTools:
         told = False
         while True:
             progressed = False
+            events = call_next(call)
             try:
-                async with aclosing(call_next(call)) as events:
-                    async for event in events:
-                        if isinstance(event, ToolStarted):
-                            if told:
-                                continue
-                            told = True
-                        else:
-                            progressed = progressed or not isinstance(event, ToolEnded)
-                        yield event
+                async for event in events:
+                    if isinstance(event, ToolStarted):
+                        if told:
+                            continue
+                        told = True
+                    else:
+                        progressed = progressed or not isinstance(event, ToolEnded)
+                    yield event
                 return
             except Exception as error:
                 if progressed or tries >= self._policy.max_attempts or not _passing(error):
@@ -138,6 +139,8 @@ class RetryTools:
                 wait = _wait(self._policy, tries, getattr(error, "retry_after", None), self._random)
                 if not _fits(call, wait):
                     raise
+            finally:
+                await events.aclose()
             await cast(RunContext, call.ctx).services.clock.sleep(wait)
             tries += 1
             call = replace(call, attempt=call.attempt + 1)

@@ -62,11 +62,9 @@ async def _limited(
                     if error is not abort.fired:
                         raise
                     break
-                if isinstance(event, ToolEnded):
-                    abort.disarm()
-                    yield event
-                    return
                 yield event
+                if isinstance(event, ToolEnded):
+                    return
     finally:
         abort.disarm()
     yield ToolEnded(call.request.call, _late(call.request, seconds))

@@ -99,7 +99,7 @@ class Trace:
             raise
         finally:
             mine = [record for record in records[mark:] if record.call_id == call.id]
-            usage = sum((record.usage for record in mine), Usage())
+            usage = _total_usage(mine)
             fault = failure if isinstance(failure, Exception) else None
             if span is not None:
                 contained("attributes", span.set, _outcome_attributes(response, failure, mine, usage, first))
@@ -270,6 +270,13 @@ def _outcome_attributes(
         )
         attributes.update((name, value) for name, value in known if value is not None)
     return attributes
+
+
+def _total_usage(records: list[CostRecord]) -> Usage:
+    total = Usage()
+    for record in records:
+        total += record.usage
+    return total
 
 
 def _total_cost(records: list[CostRecord]) -> float | None:

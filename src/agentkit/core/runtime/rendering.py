@@ -83,7 +83,7 @@ def _message(masker: Masker, message: Message, names: dict[str, str]) -> JsonObj
         answer: JsonObject = {"type": "tool_call_response", "id": message.call_id, "response": result}
         return {"role": "tool", "parts": [answer]}
     if isinstance(message, SystemMessage):
-        return {"role": "system", "parts": [_text(message.content)]}
+        return {"role": "system", "parts": [_text(text_of(message.content))]}
     if not isinstance(message, AssistantMessage):
         content = message.content
         parts = [_text(content)] if isinstance(content, str) else [_part(part) for part in content]
@@ -92,7 +92,7 @@ def _message(masker: Masker, message: Message, names: dict[str, str]) -> JsonObj
     if message.reasoning:
         said.append({"type": "reasoning", "content": message.reasoning})
     if message.content:
-        said.append(_text(message.content))
+        said.append(_text(text_of(message.content)))
     said.extend(
         {"type": "tool_call", "id": call.id, "name": call.name, "arguments": masked_arguments(masker, call)}
         for call in message.tool_calls
