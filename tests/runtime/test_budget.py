@@ -129,7 +129,8 @@ async def test_an_unpriced_charge_makes_the_sum_a_lower_bound_for_good(make):
     await spend(budget, make, "0.40")
     call = make.call("0.30")
     await budget.guard(call)
-    charge = budget.settle(call, make.row(call, None))
+    budget.settle(call, make.row(call, None))
+    charge = budget.verdict()
     assert not charge.cost_complete and not budget.cost_complete
     assert budget.spent() == Decimal("0.40") and budget.spent_usd is None
     assert budget.remaining() == Decimal("0.30"), "the bound of the unpriceable call stays held"

@@ -26,7 +26,9 @@ def cost(rates: Rates, usage: Usage) -> Decimal | None:
     """
     if usage.input_tokens is None or usage.output_tokens is None:
         return None
-    band = _band(rates, usage.input_tokens)
+    if rates is FREE:
+        return ZERO
+    band = _band(rates, usage.input_tokens) if rates.bands else rates
     read = usage.cache_read_tokens or 0
     written = usage.cache_write_tokens or 0
     written_1h = min(usage.cache_write_1h_tokens or 0, written)

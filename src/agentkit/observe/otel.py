@@ -30,10 +30,11 @@ class OtelTrace:
     imported OpenTelemetry can, or the variable OTEL_PYTHON_TRACER_PROVIDER. Once there is one it stays.
     """
 
-    __slots__ = ("_provider", "_tracer")
+    __slots__ = ("_named", "_provider", "_tracer")
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
         self._provider = tracer_provider
+        self._named = "OTEL_PYTHON_TRACER_PROVIDER" in os.environ
         self._tracer: Tracer | None = None if tracer_provider is None else tracer_provider.get_tracer(_NAME)
 
     @property
@@ -60,7 +61,7 @@ class OtelTrace:
         return OtelSpan(tracer.start_span(name, context=context, kind=span_kind, attributes=attributes))
 
     def _find(self) -> Tracer | None:
-        if "opentelemetry.trace" not in sys.modules and "OTEL_PYTHON_TRACER_PROVIDER" not in os.environ:
+        if not self._named and "opentelemetry.trace" not in sys.modules:
             return None
         from opentelemetry import trace
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, cast
 
@@ -17,7 +18,7 @@ from agentkit.schema.json_schema import without_titles
 from agentkit.schema.portable import portable
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
+    from pydantic import TypeAdapter
 
 __all__ = ["ToolSignature"]
 
@@ -44,9 +45,13 @@ class ToolSignature:
     @cached_property
     def schema(self) -> JsonObject:
         """Return the parameters as a JSON Schema of type object."""
-        schema = without_titles(cast("JsonObject", self._model.model_json_schema(by_alias=True)))
-        schema.setdefault("properties", {})
+        schema = without_titles(cast("JsonObject", self._adapter.json_schema()))
         schema.pop("description", None)
+        properties = cast("dict[str, JsonObject]", schema.setdefault("properties", {}))
+        for name, _, default in self._fields:
+            if default is not _EMPTY and "default" not in properties[name]:
+                with suppress(TypeError, ValueError):
+                    properties[name]["default"] = msgspec.to_builtins(default)
         return schema
 
     def bind(self, arguments: str) -> dict[str, object]:
@@ -55,43 +60,44 @@ class ToolSignature:
         Empty text and null mean no arguments. Raises ToolError with every problem at once and what is accepted;
         arguments that are cut or no JSON are never taken for empty ones.
         """
-        import pydantic
-
-        text = arguments.strip()
-        if text in ("", "null"):
-            text = "{}"
+        text = arguments
         if "\\u" in text or not text.isascii():
             text = self._cleaned(text)
+        elif not text or text.isspace() or text == "null":
+            text = "{}"
+        validate, invalid = self._validation
         try:
-            values = self._model.model_validate_json(text)
-        except pydantic.ValidationError as error:
+            return validate(text)
+        except invalid as error:
+            if text.strip() == "null":
+                return self.bind("{}")
             raise self._problem(error) from error
-        names = self._names
-        bound = {names[field]: getattr(values, field) for field in values.model_fields_set if field in names}
-        if values.model_extra:
-            bound.update(values.model_extra)
-        return bound
 
     @cached_property
-    def _names(self) -> dict[str, str]:
-        return {f"p{index}": name for index, (name, _, _) in enumerate(self._fields)}
-
-    @cached_property
-    def _model(self) -> type[BaseModel]:
+    def _validation(self) -> tuple[Callable[[str], dict[str, object]], type[ValueError]]:
         import pydantic
 
-        fields = {
-            f"p{index}": (portable(annotation), pydantic.Field(default=... if default is _EMPTY else default, alias=name))
-            for index, (name, annotation, default) in enumerate(self._fields)
-        }
-        config = pydantic.ConfigDict(extra="forbid" if self._extra is None else "allow", protected_namespaces=())
+        return self._adapter.validator.validate_json, pydantic.ValidationError
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[dict[str, object]]:
+        import pydantic
+        import typing_extensions
+
+        fields: dict[str, object] = {}
+        for name, annotation, default in self._fields:
+            marker = typing_extensions.Required if default is _EMPTY else typing_extensions.NotRequired
+            fields[name] = marker[portable(annotation)]
+        extra = "forbid" if self._extra is None else "allow"
+        arguments = typing_extensions.TypedDict("Arguments", fields)  # type: ignore[operator]
+        arguments.__pydantic_config__ = pydantic.ConfigDict(extra=extra)
         try:
-            model: type[BaseModel] = pydantic.create_model("Arguments", __config__=config, **fields)  # type: ignore[call-overload]
-            model.model_json_schema()
+            adapter: TypeAdapter[dict[str, object]] = pydantic.TypeAdapter(arguments)
+            adapter.json_schema()
         except (pydantic.errors.PydanticUserError, pydantic.errors.PydanticSchemaGenerationError) as error:
             reason = str(error).partition("\n")[0]
             raise ConfigurationError(f"Tool {self.name!r}: a parameter has no JSON Schema: {reason}") from error
-        return model
+        return adapter
 
     def _add(self, parameter: inspect.Parameter, annotation: object) -> None:
         name = parameter.name

@@ -13,7 +13,7 @@ from agentkit.core.contracts.money import (
     to_money,
     trim_money,
 )
-from agentkit.core.contracts.usage import Usage
+from agentkit.core.contracts.usage import Usage, total_usage
 from agentkit.core.contracts.scope import Scope
 from agentkit.core.contracts.messages import (
     AssistantMessage,
@@ -233,5 +233,6 @@ __all__ = [
     "text_of",
     "to_cents",
     "to_money",
+    "total_usage",
     "trim_money",
 ]

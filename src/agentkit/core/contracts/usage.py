@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 from msgspec import Struct
 
-__all__ = ["Usage"]
+__all__ = ["Usage", "total_usage"]
 
 
 class Usage(Struct, frozen=True):
@@ -50,6 +53,24 @@ class Usage(Struct, frozen=True):
             _negative(other.cache_write_1h_tokens),
             _negative(other.reasoning_tokens),
         )
+
+
+def total_usage(first: Usage, rest: Sequence[Usage]) -> Usage:
+    """Return the sum of all of them; an unknown part makes that part of the sum unknown."""
+    everything = (first, *rest)
+    return Usage(
+        _sum([usage.input_tokens for usage in everything]),
+        _sum([usage.output_tokens for usage in everything]),
+        _sum([usage.cache_read_tokens for usage in everything]),
+        _sum([usage.cache_write_tokens for usage in everything]),
+        _sum([usage.cache_write_1h_tokens for usage in everything]),
+        _sum([usage.reasoning_tokens for usage in everything]),
+        any([usage.estimated for usage in everything]),
+    )
+
+
+def _sum(parts: list[int | None]) -> int | None:
+    return None if None in parts else sum(cast("list[int]", parts))
 
 
 def _negative(value: int | None) -> int | None:

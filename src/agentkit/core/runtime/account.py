@@ -6,12 +6,13 @@ from decimal import Decimal
 
 from msgspec import Struct
 
-from agentkit.core.contracts import ZERO, ChatRequest, CostRecord, Message, ToolSpec, Usage, add_money, subtract_money
+from agentkit.core.contracts import ZERO, ChatRequest, CostRecord, Message, ToolSpec, Usage, add_money, subtract_money, total_usage
 from agentkit.core.runtime.estimate import message_tokens, spec_tokens
 
 __all__ = ["AccountState", "RunAccount", "Tally"]
 
 _OUTPUTS_KEPT = 64
+_KEPT_APART = 64  # usages that are summed together, in one pass over each field
 
 
 class AccountState(Struct, frozen=True):
@@ -27,23 +28,35 @@ class AccountState(Struct, frozen=True):
 class Tally:
     """Running sums of money, calls and tokens; not thread-safe by itself."""
 
-    __slots__ = ("calls", "spent", "unpriced", "usage", "version")
+    __slots__ = ("_added", "_usage", "calls", "spent", "unpriced", "version")
 
     def __init__(self, state: AccountState = AccountState()) -> None:  # noqa: B008
         self.spent = state.spent
         self.unpriced = state.unpriced
         self.calls = state.calls
-        self.usage = state.usage
         self.version = state.version
+        self._usage = state.usage
+        self._added: list[Usage] = []
+
+    @property
+    def usage(self) -> Usage:
+        """Return the tokens of everything added; summed when somebody asks."""
+        if self._added:
+            self._usage = total_usage(self._usage, self._added)
+            self._added.clear()
+        return self._usage
 
     def add(self, usage: Usage, cost: Decimal | None, *, calls: int) -> None:
         """Add one attempt; a cost of None makes the sum a lower bound for good."""
-        self.usage = self.usage + usage
+        self._added.append(usage)
+        if len(self._added) >= _KEPT_APART:
+            self._usage = total_usage(self._usage, self._added)
+            self._added.clear()
         self.calls += calls
         self.version += 1
         if cost is None:
             self.unpriced += 1
-        else:
+        elif cost:
             self.spent = add_money(self.spent, cost)
 
     def replace(self, old: AccountState, new: AccountState) -> None:
@@ -51,7 +64,7 @@ class Tally:
         self.spent = add_money(self.spent, subtract_money(new.spent, old.spent))
         self.unpriced += new.unpriced - old.unpriced
         self.calls += new.calls - old.calls
-        self.usage = self.usage + new.usage.minus(old.usage)
+        self._usage = self.usage + new.usage.minus(old.usage)
         self.version += 1
 
     def state(self) -> AccountState:

@@ -34,6 +34,7 @@ from agentkit.errors import ConfigurationError
 __all__ = ["Budget"]
 
 _QUEUE = Refusal("queue", "other calls are waiting")
+_NO_QUOTE = Quote()
 
 
 class Budget:
@@ -209,12 +210,16 @@ class Budget:
         """
         if call is None:
             return self._answer(self.verdict())
-        quote = call.quote or Quote()
+        return await self.reserve(call) or self._charge(None)
+
+    async def reserve(self, call: Call[ChatRequest], /) -> Charge | None:
+        """Reserve as `guard` does, and return None when the call is admitted: what the meter layer asks."""
+        quote = call.quote or _NO_QUOTE
         with self._lock:
             refusal = self._admit(call, quote)
         if refusal is _QUEUE:
             refusal = await self._wait(call, quote)
-        return self._answer(self._charge(refusal))
+        return None if refusal is None else self._answer(self._charge(refusal))
 
     async def charge(self, call: Call[ChatRequest] | None, usage: Usage, /, *, cost: Money | None = None) -> Charge:
         """Book usage and its price in dollars (None: unpriced) as one accepted call, then answer where it stands."""
@@ -225,14 +230,13 @@ class Budget:
             self._book("" if call is None else call.ctx.correlation_id, usage, priced, calls=1)
         return self._answer(self.verdict())
 
-    def settle(self, call: Call[ChatRequest], record: CostRecord, /) -> Charge:
+    def settle(self, call: Call[ChatRequest], record: CostRecord, /) -> None:
         """Replace the attempt's reservation by what it used; never waits and never raises."""
         with self._lock:
             held = self._room.drop((call.id, call.attempt))
             if held is not None and record.cost is None and record.accepted and held.quote.cost is not None:
                 self._uncertain = add_money(self._uncertain, held.quote.cost)
             self._book(record.run_id, record.usage, record.cost, calls=1 if record.accepted else 0)
-            return self._charge(self._crossed())
 
     def release(self, call: Call[ChatRequest], /) -> None:
         """Give the attempt's reservation back untouched: it never reached the provider."""
@@ -292,6 +296,8 @@ class Budget:
     def _admit(self, call: Call[ChatRequest], quote: Quote) -> Refusal | None:
         if self._started is None:
             self._started = self._clock.now()
+        if self.limits.admit_all:
+            return None
         if self.mode != "observe":
             committed = self._committed()
             refusal = self._crossed() or self.limits.lacks(self._total, committed, NOTHING_HELD, quote)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
 from itertools import count
 from os import urandom
 
@@ -122,26 +121,34 @@ class Invoker:
     async def _collect(self, call: Call[ChatRequest], watch: ChatWatcher | None) -> ChatResponse:
         response: ChatResponse | None = None
         attempts: list[CostRecord] = []
-        async with aclosing(self._chat(call)) as events:
+        events = self._chat(call)
+        try:
             async for event in events:
-                if isinstance(event, AttemptEnded):
+                if type(event) is AttemptEnded:
                     attempts.append(event.record)
-                elif isinstance(event, ChatEnd):
+                elif type(event) is ChatEnd:
                     response = event.response
                 if watch is not None:
                     await watch(event)
+        except BaseException:
+            await events.aclose()
+            raise
         if response is None:
             raise StreamBroken("The chain ended without a ChatEnd event; a middleware dropped it.", retryable=False)
         return replace(response, attempts=tuple(attempts)) if attempts else response
 
     async def _perform(self, call: Call[ToolRequest], watch: ToolWatcher | None) -> ToolResult:
         result: ToolResult | None = None
-        async with aclosing(self._tool(call)) as events:
+        events = self._tool(call)
+        try:
             async for event in events:
-                if isinstance(event, ToolEnded):
+                if type(event) is ToolEnded:
                     result = event.result
                 if watch is not None:
                     await watch(event)
+        except BaseException:
+            await events.aclose()
+            raise
         if result is None:
             raise ToolError("The chain ended without a ToolEnded event; a middleware dropped it.")
         return result
