@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from agentkit.core.contracts import (
     AssistantMessage,
     ChatEnd,
@@ -33,8 +36,6 @@ from agentkit.providers.profiles import PROFILES
 from agentkit.providers.wire.fold import Asked
 from agentkit.providers.wire.messages_decode import MessagesDecoder
 from agentkit.providers.wire.messages_encode import MessagesWriter
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 THINKING: JsonObject = {"type": "thinking", "thinking": "", "signature": "sig=="}
 REDACTED: JsonObject = {"type": "redacted_thinking", "data": "b64=="}
