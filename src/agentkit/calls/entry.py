@@ -14,6 +14,7 @@ from agentkit.core.contracts import (
     AgentResult,
     AssistantMessage,
     ComposedPrompt,
+    EventSink,
     Message,
     ModelSettings,
     Prompt,
@@ -22,12 +23,14 @@ from agentkit.core.contracts import (
     ToolPort,
     UserMessage,
 )
+from agentkit.core.runtime.budget import Budget
 from agentkit.core.runtime.context import RunContext
+from agentkit.core.runtime.deadline import DeadlineLike
 from agentkit.errors import ConfigurationError
 from agentkit.schema import OutputType, output_type
 from agentkit.tools import Toolbox
 
-__all__ = ["Tools", "Work", "ask_work", "job_for", "new_run_id", "opening", "run_work"]
+__all__ = ["Tools", "Work", "ask_work", "job_for", "new_run_id", "opening", "placed", "run_work"]
 
 Tools = Sequence[ToolPort | Callable[..., object]]
 
@@ -39,6 +42,12 @@ _MESSAGES = (SystemMessage, UserMessage, AssistantMessage, ToolMessage)
 def new_run_id() -> str:
     """Return a run id that no other process makes up."""
     return f"run-{_PROCESS}-{next(_COUNTER)}"
+
+
+def placed(ctx: RunContext, budget: Budget | None, deadline: DeadlineLike, sink: EventSink | None) -> RunContext:
+    """Return the context under the call's own limits; a budget that applies already is not charged twice."""
+    further = None if any(each is budget for each in ctx.all_meters) else budget
+    return ctx.limited(budget=further, deadline=deadline, sink=sink)
 
 
 def opening(prompt: Prompt) -> tuple[Message, ...]:

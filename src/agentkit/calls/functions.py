@@ -8,7 +8,7 @@ from typing import TypeVar, overload
 
 from agentkit.calls.answer import Answer, to_answer
 from agentkit.calls.binding import Binding
-from agentkit.calls.entry import Tools, ask_work, run_work
+from agentkit.calls.entry import Tools, ask_work, placed, run_work
 from agentkit.calls.runtime import CallRuntime
 from agentkit.cognition import DEFAULT_MAX_TURNS
 from agentkit.core.contracts import EventSink, ModelSettings, Prompt
@@ -31,17 +31,14 @@ async def entered(
 ) -> AsyncGenerator[RunContext, None]:
     """Yield the context to run on; what it lacks comes from a runtime that lives as long as the block."""
     if ctx is not None and ctx.services.models is not None and ctx.services.invoker is not None:
-        yield ctx.limited(budget=budget, deadline=deadline, sink=sink)
+        yield placed(ctx, budget, deadline, sink)
         return
     async with CallRuntime() as calls:
         if ctx is None:
             place = calls.context(budget=budget).limited(deadline=deadline, sink=sink)
         else:
-            place = ctx.limited(budget=budget, deadline=deadline, sink=sink)
-            place.services = place.services.replace(
-                models=ctx.services.models or calls.services.models,
-                invoker=ctx.services.invoker or calls.services.invoker,
-            )
+            place = placed(ctx, budget, deadline, sink)
+            place.services = calls.completed(place.services)
         yield place
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar, overload
 from agentkit.calls.admission import Acquire, Admission
 from agentkit.calls.answer import Answer, to_answer
 from agentkit.calls.binding import Binding
-from agentkit.calls.entry import Tools, Work, ask_work, new_run_id, run_work
+from agentkit.calls.entry import Tools, Work, ask_work, new_run_id, placed, run_work
 from agentkit.calls.pool import ModelPool
 from agentkit.calls.stacks import default_chat_stack, default_tool_stack
 from agentkit.catalog import DEFAULT_CAPABILITIES, DEFAULT_PRICES, CapabilityTable
@@ -100,20 +100,21 @@ class CallRuntime:
             ),
             tool_middleware=default_tool_stack(retry_policy=retry, capture_text=capture_text, extra=tool_middleware),
         )
-        self.services = self._complete(services or Services(), invoker, argument_masker, result_masker)
+        self._invoker = invoker
+        self._trace = OtelTrace()
+        self._masker = Masker(argument_masker, result_masker) if argument_masker or result_masker else None
+        self.services = self.completed((services or Services()).replace(models=self._pool))
         self._entered = False
         self._closed = False
+        self._active = 0
 
-    def _complete(
-        self,
-        given: Services,
-        invoker: Invoker,
-        argument_masker: ArgumentMasker | None,
-        result_masker: ResultMasker | None,
-    ) -> Services:
-        changes: dict[str, object] = {"models": self._pool}
+    def completed(self, given: Services) -> Services:
+        """Return these services with what they lack taken from this runtime; its maskers always apply."""
+        changes: dict[str, object] = {}
+        if given.models is None:
+            changes["models"] = self._pool
         if given.invoker is None:
-            changes["invoker"] = invoker
+            changes["invoker"] = self._invoker
         if given.store is None:
             changes["store"] = self._store.kv
         if given.checkpointer is None:
@@ -121,10 +122,10 @@ class CallRuntime:
         if given.ledger is None and self._store.durable:
             changes["ledger"] = self._store.ledger
         if not given.traced:
-            changes["trace"] = OtelTrace()
-        if argument_masker is not None or result_masker is not None:
-            changes["masker"] = Masker(argument_masker, result_masker)
-        return given.replace(**changes)
+            changes["trace"] = self._trace
+        if self._masker is not None:
+            changes["masker"] = self._masker
+        return given.replace(**changes) if changes else given
 
     async def __aenter__(self) -> CallRuntime:
         self._check_open()
@@ -158,15 +159,17 @@ class CallRuntime:
     ) -> RunContext:
         """Return the context of one request; the runtime's budget and quota apply beside the request's own.
 
-        Without a run id one is made up; without a scope the tenant is "local".
+        Without a run id one is made up; without a scope the tenant is "local". What `services` lack comes from the
+        runtime.
         """
         self._check_open()
-        shared = [meter for meter in (self.budget, self.quota) if meter is not None]
+        own = Budget() if budget is None else budget
+        shared = [each for each in (self.budget, self.quota) if each is not None and each is not own]
         return RunContext(
             new_run_id() if correlation_id is None else correlation_id,
             Scope(tenant="local") if scope is None else scope,
-            Budget() if budget is None else budget,
-            self.services if services is None else services,
+            own,
+            self.services if services is None else self.completed(services),
             [*shared, *meters],
             cancel=cancel,
             autonomy=autonomy,
@@ -342,15 +345,27 @@ class CallRuntime:
         sink: EventSink | None = None,
     ) -> AgentResult[object]:
         self._check_open()
-        place = self.context(budget=budget) if ctx is None else ctx
-        place = place.limited(budget=None if ctx is None else budget, deadline=deadline, sink=sink)
-        if place.services.models is None:
-            place.services = place.services.replace(models=self._pool)
+        if ctx is None:
+            place = self.context(budget=budget).limited(deadline=deadline, sink=sink)
+        else:
+            place = self._adopted(placed(ctx, budget, deadline, sink))
+        self._active += 1
         try:
             return await work.perform(place)
         finally:
-            if not self._entered:
+            self._active -= 1
+            if not (self._entered or self._active):
                 await self._pool.aclose()
+
+    def _adopted(self, place: RunContext) -> RunContext:
+        """Return a context made elsewhere with this runtime's meters and what its services lack."""
+        place.services = self.completed(place.services)
+        known = place.all_meters
+        own = [each for each in (self.budget, self.quota) if each is not None]
+        missing = [each for each in own if not any(each is other for other in known)]
+        if missing:
+            place.meters = [*missing, *place.meters]
+        return place
 
     def _check_open(self) -> None:
         if self._closed:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from msgspec import Struct, convert
+from msgspec import DecodeError, Struct, convert
+from msgspec.json import decode
 
 from agentkit.core.contracts import (
     CallKey,
@@ -20,16 +20,16 @@ from agentkit.core.contracts import (
     ToolResult,
     ToolUpdate,
 )
-from agentkit.core.contracts.digest import digest
+from agentkit.core.contracts.digest import digest, pending_id
 from agentkit.errors import Cancelled, DeadlineExceeded, MeterExceeded, ToolError
 
-if TYPE_CHECKING:
-    from agentkit.cognition.run import Run
+__all__ = ["Dispatch", "SuspendedBelow"]
 
-__all__ = ["Dispatch", "SuspendedBelow", "pending_id"]
-
-
-_ENDS = (MeterExceeded, DeadlineExceeded, Cancelled)
+_CUT = (
+    "The arguments were cut off at the output limit, so nothing was run. Call again with shorter arguments, or in "
+    "several calls."
+)
+_ENDS = (DeadlineExceeded, Cancelled)
 
 
 class SuspendedBelow(Struct, frozen=True):
@@ -51,6 +51,11 @@ class Slotted(Struct, frozen=True):
     def shares(self) -> bool:
         """Return whether it may run beside others: a read, or a sub-agent, which has a slot of its own."""
         return self.tool is not None and (self.tool.effect == "read" or self.tool.resumable)
+
+    @property
+    def acts(self) -> bool:
+        """Return whether running it twice may do something twice."""
+        return self.tool is not None and not self.shares and not self.tool.idempotent
 
 
 class Dispatch:
@@ -86,19 +91,20 @@ class Dispatch:
                 return
 
     async def _open(self, todo: list[Slotted]) -> None:
-        effects = tuple(
-            f"{slotted.call.name} (call {slotted.call.id})"
-            for slotted in todo
-            if slotted.tool is not None and not slotted.shares and not slotted.tool.idempotent
-        )
+        effects = tuple(f"{slotted.call.name} (call {slotted.call.id})" for slotted in todo if slotted.acts)
         await self.run.save("running", open_effects=effects)
 
     async def _together(self, group: list[Slotted]) -> None:
+        """Answer them side by side; one that meets a ceiling lets the others come to their own end."""
         slots = self.run.ctx.semaphore()
+        ceilings: list[MeterExceeded] = []
 
         async def one(slotted: Slotted) -> None:
             async with slots:
-                await self._answer(slotted)
+                try:
+                    await self._answer(slotted)
+                except MeterExceeded as error:
+                    ceilings.append(error)
 
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -109,6 +115,8 @@ class Dispatch:
             if len(raised) == 1 or all(isinstance(error, _ENDS) for error in raised):
                 raise raised[0] from None
             raise
+        if ceilings:
+            raise ceilings[0]
 
     async def _answer(self, slotted: Slotted) -> None:
         result = await self._invoke(slotted)
@@ -125,14 +133,21 @@ class Dispatch:
             result = ToolResult(run.job.toolbox.unknown(call.name), "error")
             await run.tell_tool(turn, slotted.position, ToolEnded(call, result))
             return result
+        if self._was_cut(slotted):
+            result = ToolResult(_CUT, "error")
+            await run.tell_tool(turn, slotted.position, ToolEnded(call, result))
+            return result
         key = CallKey(run.ctx.correlation_id, run.ctx.path, turn, slotted.position)
         decision = run.ctx.decisions.get(pending_id(key)) if run.resumed else None
         verdict = None if decision is None or decision.verdict == "ask" else decision.verdict
         request = ToolRequest(tool, call, key, None, verdict)
+        begun = False
         watch = None
-        if run.ctx.sink is not None:
+        if run.ctx.sink is not None or slotted.acts:
 
             async def watch(event: ToolUpdate) -> None:
+                nonlocal begun
+                begun = True
                 await run.tell_tool(turn, slotted.position, event)
 
         try:
@@ -142,6 +157,24 @@ class Dispatch:
             result = ToolResult(text, "error")
             await run.tell_tool(turn, slotted.position, ToolEnded(call, result))
             return result
+        except BaseException:
+            if begun and slotted.acts:
+                text = f"{call.name} was interrupted; whether it took effect is unknown."
+                run.state.answers[slotted.position] = ToolMessage(call.id, text, call.name, is_error=True)
+            raise
+
+    def _was_cut(self, slotted: Slotted) -> bool:
+        """Return whether the output cap ended the answer inside this call's arguments."""
+        state, arguments = self.run.state, slotted.call.arguments.strip()
+        if state.model_stop_reason != "length":
+            return False
+        if not arguments:
+            return slotted.position == len(state.open_calls) - 1
+        try:
+            decode(arguments)
+        except DecodeError:
+            return True
+        return False
 
     def _wait_for(self, slotted: Slotted, result: ToolResult) -> None:
         below = None if result.detail is None else convert(result.detail, SuspendedBelow)
@@ -164,11 +197,6 @@ class Dispatch:
                 reason,
             )
         )
-
-
-def pending_id(key: CallKey) -> str:
-    """Return the name under which a decision on this call is given."""
-    return f"{key.path}:{key.turn}.{key.position}" if key.path else f"{key.turn}.{key.position}"
 
 
 def _groups(todo: list[Slotted]) -> list[list[Slotted]]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import to_builtins
 
-from agentkit.cognition.job import Cognition, Job
-from agentkit.cognition.run import Run
+from agentkit.cognition.job import Job
+from agentkit.cognition.run import Cognition, Run
 from agentkit.core.contracts import AgentResult, Decision, Message, RunEnded, SystemMessage
 from agentkit.core.runtime.context import RunContext
 from agentkit.durable import RunSlot, RunState, to_decisions
@@ -21,20 +21,33 @@ async def execute(
 ) -> AgentResult[object]:
     """Run the job on this conversation in the context's place; raises RunConflict when the place is taken.
 
-    `owned` says that the place belongs to a run of ours that decides on its own whether to resume.
+    A call made on the context of a running run is a run of its own one level deeper; when that run is resumed and
+    makes the same call again, it goes on where it was. `owned` says that the caller looked for that itself.
     """
+    opening: list[Message] = [SystemMessage(job.instructions), *messages] if job.instructions else list(messages)
+    if ctx.turn:
+        ctx = ctx.child(name=job.agent)
+    if ctx.path and ctx.resuming and not owned and ctx.checkpointer is not None:
+        again = await resume(job, cognition, ctx, opening=opening)
+        if again is not None:
+            return again
+        owned = True
     ctx = ctx.branch()
     slot = RunSlot(ctx)
     await slot.start(owned=owned)
-    opening: list[Message] = [SystemMessage(job.instructions), *messages] if job.instructions else list(messages)
     run = Run(job, ctx, slot, RunState(opening, agent=job.agent), resumed=False)
     return await _drive(run, cognition)
 
 
 async def resume(
-    job: Job, cognition: Cognition, ctx: RunContext, decisions: Mapping[str, Decision | str | bool] | None = None
+    job: Job,
+    cognition: Cognition,
+    ctx: RunContext,
+    decisions: Mapping[str, Decision | str | bool] | None = None,
+    *,
+    opening: Sequence[Message] | None = None,
 ) -> AgentResult[object] | None:
-    """Go on with the run of this context's place; None when there is none.
+    """Go on with the run of this context's place; None when there is none, or it does not begin with `opening`.
 
     A finished run gives its result again, at no cost. Raises RunConflict when it is another agent's run or another
     process still runs it, EffectUnknown when a process died inside a tool that is not a read.
@@ -45,6 +58,9 @@ async def resume(
         raise ConfigurationError("Nothing is stored that could be resumed; pass store='sqlite:runs.db' to CallRuntime.")
     state = await slot.load()
     if state is None:
+        return None
+    if opening is not None and (state.agent != job.agent or state.messages[: len(opening)] != list(opening)):
+        await slot.end()
         return None
     if state.agent != job.agent:
         await slot.end()
@@ -58,7 +74,7 @@ async def resume(
     run = Run(job, ctx, slot, state, resumed=True)
     if state.finished:
         await slot.end()
-        return run.result(run.parse_output() if state.stop_reason in ("complete", "max_turns") else None)
+        return run.result(run.stored_output())
     state.stop_reason, state.reason, state.pending = None, "", ()
     return await _drive(run, cognition)
 
@@ -80,19 +96,28 @@ async def _drive(run: Run, cognition: Cognition) -> AgentResult[object]:
         if ctx.sink is not None:
             await ctx.sink.put(RunEnded(ctx.sink.next_seq(), ctx.path, run.state.turn, result))
         if not (result.is_suspended or ctx.path):
-            ctx.budget.forget(ctx.correlation_id)
+            _forget(ctx)
             await run.slot.discard()
         return result
-    except AgentkitError as error:
-        failure = error
-        ctx.describe(error)
-        if not error.messages:
-            error.messages = to_builtins(run.state.messages)
-        raise
     except BaseException as error:
         failure = error
+        if isinstance(error, AgentkitError):
+            ctx.describe(error)
+            if not error.messages:
+                error.messages = to_builtins(run.transcript())
+        await run.interrupted()
+        if not (ctx.path or run.resumable):
+            _forget(ctx)
         raise
     finally:
         if span is not None:
             span.end(failure)
         await run.slot.end()
+
+
+def _forget(ctx: RunContext) -> None:
+    """Let every meter drop the account of a run that is over, so that a long-lived one does not grow."""
+    for meter in ctx.all_meters:
+        forget = getattr(meter, "forget", None)
+        if forget is not None:
+            forget(ctx.correlation_id)

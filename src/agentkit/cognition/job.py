@@ -1,19 +1,14 @@
-"""What a cognition is given, and its contract."""
+"""What a cognition is given."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
 from msgspec import Struct
 
-from agentkit.core.contracts import AgentResult, ChatRequest, Message, ModelSettings, OutputSpec, Route, ToolChoice
+from agentkit.core.contracts import ChatRequest, Message, ModelSettings, OutputSpec, Route, ToolChoice
+from agentkit.schema import OutputType
+from agentkit.tools import Toolbox
 
-if TYPE_CHECKING:
-    from agentkit.cognition.run import Run
-    from agentkit.schema import OutputType
-    from agentkit.tools import Toolbox
-
-__all__ = ["Cognition", "Job"]
+__all__ = ["Job"]
 
 
 class Job(Struct, frozen=True):
@@ -39,16 +34,3 @@ class Job(Struct, frozen=True):
     def request(self, messages: tuple[Message, ...], *, tool_choice: ToolChoice | None = None) -> ChatRequest:
         """Return the request for the next turn of this conversation."""
         return ChatRequest(messages, self.toolbox.specs, tool_choice, self.output_spec, self.settings)
-
-
-class Cognition(Protocol):
-    """A loop that turns a run into a result; it reaches models and tools only through the run's Invoker."""
-
-    @property
-    def name(self) -> str:
-        """Return the word for it in traces."""
-        ...
-
-    async def drive(self, run: Run, /) -> AgentResult[object]:
-        """Carry the run on until it completes, stops at a limit, or suspends."""
-        ...

@@ -11,6 +11,7 @@ from agentkit.errors import MeterExceeded, OutputInvalid
 __all__ = ["DEFAULT_MAX_TURNS", "ReAct"]
 
 DEFAULT_MAX_TURNS = 12
+_SHAPE = ("depth", "width")  # ceilings of the tree, which no call asks a meter about
 
 
 class ReAct:
@@ -35,7 +36,7 @@ class ReAct:
             return await self._loop(run)
         except MeterExceeded as error:
             result = await run.suspend("budget_exhausted", error.message)
-            if error.suspends:
+            if error.suspends or (error.axis in _SHAPE and run.ctx.budget.on_exceeded == "stop"):
                 return result
             raise
 
@@ -66,16 +67,20 @@ class ReAct:
         calls = state.open_calls
         dispatch = Dispatch(run)
         run.ctx.resuming = run.resumed
-        await dispatch.perform(calls)
-        run.ctx.resuming = run.resumed = False
+        try:
+            await dispatch.perform(calls)
+        finally:
+            run.ctx.resuming = run.resumed = False
+            state.pending = tuple(sorted(dispatch.pending, key=lambda waiting: (waiting.path, waiting.position)))
         if dispatch.stopped is not None:
-            return await run.suspend("budget_exhausted", dispatch.stopped.reason, tuple(dispatch.pending))
+            return await run.suspend("budget_exhausted", dispatch.stopped.reason)
         if dispatch.pending:
-            return await run.suspend("suspended", "an approval is awaited", tuple(dispatch.pending))
+            return await run.suspend("suspended", "an approval is awaited")
         await run.close_turn()
         return None
 
     async def _finish(self, run: Run, *, last: bool) -> AgentResult[object] | None:
+        run.refuse_calls()
         try:
             output = run.parse_output()
         except OutputInvalid as problem:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+from typing import Protocol
+
 from msgspec.structs import replace
 
 from agentkit.cognition.job import Job
@@ -12,15 +16,15 @@ from agentkit.core.contracts import (
     ChatEvent,
     ChatResponse,
     Checkpointed,
-    Message,
     ModelEvent,
-    PendingCall,
     Purpose,
     RunStarted,
+    RunStatus,
     RunStopReason,
     ToolCall,
     ToolChoice,
     ToolEvent,
+    ToolMessage,
     ToolUpdate,
     TurnStarted,
     UserMessage,
@@ -29,9 +33,12 @@ from agentkit.core.contracts import (
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.invoker import Invoker
 from agentkit.durable import RunSlot, RunState, Step
-from agentkit.errors import ConfigurationError, OutputInvalid
+from agentkit.errors import ConfigurationError, OutputInvalid, RunConflict, StoreError
 
-__all__ = ["Run"]
+__all__ = ["Cognition", "Run"]
+
+NOT_RUN = "Not run: no tool may be used here."
+NO_RESULT = "No result was recorded for this call; it may or may not have run."
 
 
 class Run:
@@ -40,7 +47,7 @@ class Run:
     `state.messages` is the whole transcript. Steps are written to the slot before the event that tells of them.
     """
 
-    __slots__ = ("_ids", "_saved", "ctx", "invoker", "job", "last", "resumed", "slot", "state")
+    __slots__ = ("_ids", "_saved", "ctx", "invoker", "job", "resumed", "slot", "state")
 
     def __init__(self, job: Job, ctx: RunContext, slot: RunSlot, state: RunState, *, resumed: bool) -> None:
         invoker = ctx.services.invoker
@@ -52,9 +59,13 @@ class Run:
         self.state = state
         self.invoker = invoker
         self.resumed = resumed
-        self.last: ChatResponse | None = None
         self._saved = len(state.messages) if resumed else 0
         self._ids: set[str] | None = None
+
+    @property
+    def resumable(self) -> bool:
+        """Return whether the run log has a step of this run to go on from."""
+        return self.slot.log is not None and self.slot.revision > 0 and self.state.stop_reason != "invalid_output"
 
     async def started(self) -> None:
         """Tell that the run begins, and write its first step where the log outlives the process."""
@@ -90,13 +101,13 @@ class Run:
             message = self._with_own_ids(message, turn)
         state.turn = turn
         state.messages.append(message)
-        self.last = response
+        state.model, state.provider, state.model_stop_reason = response.model, response.provider, response.stop_reason
         self.resumed = False
         return response
 
     async def save(
         self,
-        status: str,
+        status: RunStatus,
         *,
         base: bool = False,
         open_effects: tuple[str, ...] = (),
@@ -105,7 +116,21 @@ class Run:
         slot = self.slot
         if slot.log is None or (slot.volatile and status != "suspended" and not slot.revision):
             return
-        state = self.state
+        await self._write(status, base=base, open_effects=open_effects)
+
+    async def interrupted(self) -> None:
+        """Write what was reached when a run is ended from outside, so that resuming it repeats nothing."""
+        slot = self.slot
+        if slot.log is None or self.state.stop_reason is not None:
+            return
+        if slot.volatile and not slot.revision and not self.ctx.path:
+            await slot.discard()
+            return
+        with suppress(StoreError, RunConflict):  # the reason it ended is what is told
+            await self._write("running")
+
+    async def _write(self, status: RunStatus, *, base: bool = False, open_effects: tuple[str, ...] = ()) -> None:
+        slot, state = self.slot, self.state
         first = slot.volatile and not self.resumed and self._saved == 0
         step = Step(
             agent=self.job.agent,
@@ -119,8 +144,11 @@ class Run:
             reason=state.reason,
             pending=state.pending,
             open_effects=open_effects,
+            model=state.model,
+            provider=state.provider,
+            model_stop_reason=state.model_stop_reason,
         )
-        await slot.write(step, status)  # type: ignore[arg-type]
+        await slot.write(step, status)
         self._saved = len(state.messages)
         sink = self.ctx.sink
         if sink is not None:
@@ -150,17 +178,14 @@ class Run:
         self.state.messages.extend(answers[position] for position in sorted(answers))
         await self.save("running")
 
-    async def suspend(
-        self, stop_reason: RunStopReason, reason: str, pending: tuple[PendingCall, ...] = ()
-    ) -> AgentResult[object]:
-        """Write a checkpoint that can be resumed, and end this sitting."""
+    async def suspend(self, stop_reason: RunStopReason, reason: str) -> AgentResult[object]:
+        """Write a checkpoint that can be resumed, with the calls that wait in `state.pending`; end this sitting."""
         self.state.stop_reason = stop_reason
         self.state.reason = reason
-        self.state.pending = pending
         await self.save("suspended")
         sink = self.ctx.sink
         if sink is not None:
-            for call in pending:
+            for call in self.state.pending:
                 await sink.put(ApprovalRequested(sink.next_seq(), call.path, call.turn, call))
         return self.result(None)
 
@@ -183,15 +208,42 @@ class Run:
             pending=state.pending,
             records=tuple(account.records),
             reason=state.reason,
-            model="" if self.last is None else self.last.model,
-            provider="" if self.last is None else self.last.provider,
-            model_stop_reason="stop" if self.last is None else self.last.stop_reason,
+            model=state.model,
+            provider=state.provider,
+            model_stop_reason=state.model_stop_reason,
         )
 
     def text(self) -> str:
         """Return the text of the last answer, empty when the last word was not the model's."""
-        last = self.state.messages[-1] if self.state.messages else None
-        return last.content if isinstance(last, AssistantMessage) else ""
+        for message in reversed(self.state.messages):
+            if isinstance(message, AssistantMessage):
+                return message.content
+            if not isinstance(message, ToolMessage) or message.content != NOT_RUN:
+                break
+        return ""
+
+    def refuse_calls(self) -> None:
+        """Answer the calls of a last message that may use no tool, so that the transcript stays whole."""
+        for call in self.state.open_calls:
+            self.state.messages.append(ToolMessage(call.id, NOT_RUN, call.name, is_error=True))
+
+    def transcript(self) -> list[Message]:
+        """Return the messages with every call answered, also of a turn that was ended from outside."""
+        state = self.state
+        answers = (
+            state.answers.get(position) or ToolMessage(call.id, NO_RESULT, call.name, is_error=True)
+            for position, call in enumerate(state.open_calls)
+        )
+        return [*state.messages, *answers]
+
+    def stored_output(self) -> object:
+        """Return the output of a finished run that is read again, None when it had none."""
+        if self.state.stop_reason not in ("complete", "max_turns"):
+            return None
+        try:
+            return self.parse_output()
+        except OutputInvalid:
+            return None
 
     def parse_output(self) -> object:
         """Return the last answer in the declared shape, its text without one; raises OutputInvalid."""
@@ -232,8 +284,29 @@ class Run:
         changed = False
         for position, call in enumerate(message.tool_calls):
             if not call.id or call.id in ids:
-                call = replace(call, id=f"call_{turn}_{position}")
+                call = replace(call, id=_free_id(f"call_{turn}_{position}", ids))
                 changed = True
             ids.add(call.id)
             renamed.append(call)
         return replace(message, tool_calls=tuple(renamed)) if changed else message
+
+
+def _free_id(wish: str, taken: set[str]) -> str:
+    free, number = wish, 1
+    while free in taken:
+        number += 1
+        free = f"{wish}_{number}"
+    return free
+
+
+class Cognition(Protocol):
+    """A loop that turns a run into a result; it reaches models and tools only through the run's Invoker."""
+
+    @property
+    def name(self) -> str:
+        """Return the word for it in traces."""
+        ...
+
+    async def drive(self, run: Run, /) -> AgentResult[object]:
+        """Carry the run on until it completes, stops at a limit, or suspends."""
+        ...

@@ -35,13 +35,13 @@ class EventQueue:
         return self._seq
 
     async def put(self, event: RunEvent, /) -> None:
-        """Hand over an event; waits while the queue is full."""
-        while len(self._events) >= _BOUND and not self.over:
+        """Hand over an event at once, so that order is that of the numbers, then wait while the queue is too full."""
+        self._events.append(event)
+        self.wake()
+        while len(self._events) > _BOUND and not self.over:
             turn = asyncio.get_running_loop().create_future()
             self._writers.append(turn)
             await turn
-        self._events.append(event)
-        self.wake()
 
     def wake(self) -> None:
         """Let the reader look again."""
@@ -58,7 +58,7 @@ class EventQueue:
             await self._reader
             self._reader = None
         event = self._events.popleft()
-        while self._writers and len(self._events) < _BOUND:
+        while self._writers and len(self._events) <= _BOUND:
             turn = self._writers.popleft()
             if not turn.done():
                 turn.set_result(None)

@@ -27,6 +27,7 @@ class SingleCall:
                 if error.suspends:
                     return result
                 raise
+            run.refuse_calls()
             try:
                 output = run.parse_output()
             except OutputInvalid as problem:

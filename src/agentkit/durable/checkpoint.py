@@ -6,7 +6,15 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from agentkit.core.contracts import AssistantMessage, Message, PendingCall, RunStopReason, ToolCall, ToolMessage
+from agentkit.core.contracts import (
+    AssistantMessage,
+    Message,
+    PendingCall,
+    RunStopReason,
+    StopReason,
+    ToolCall,
+    ToolMessage,
+)
 from agentkit.core.runtime.account import AccountState
 
 __all__ = ["RunState", "Step"]
@@ -15,10 +23,9 @@ __all__ = ["RunState", "Step"]
 class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What changed since the last checkpoint.
 
-    `messages` are new ones at the end of the transcript; `answers` are the results so far of
-    the open turn by the call's position; they join the transcript in call order, as messages of the step that closes
-    the turn. `base` begins a
-    generation: everything before it belongs to an earlier run of this id.
+    `messages` are new ones at the end of the transcript; `answers` are the results so far of the open turn by the
+    call's position; they join the transcript in call order, as messages of the step that closes the turn. `base`
+    begins a generation: everything before it belongs to an earlier run of this id.
     """
 
     agent: str
@@ -32,6 +39,9 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     pending: tuple[PendingCall, ...] = ()
     open_effects: tuple[str, ...] = ()
+    model: str = ""
+    provider: str = ""
+    model_stop_reason: StopReason = "stop"
 
 
 class RunState(Struct):
@@ -47,6 +57,9 @@ class RunState(Struct):
     pending: tuple[PendingCall, ...] = ()
     open_effects: tuple[str, ...] = ()
     agent: str = ""
+    model: str = ""
+    provider: str = ""
+    model_stop_reason: StopReason = "stop"
 
     @classmethod
     def fold(cls, steps: Iterable[Step]) -> RunState:
@@ -70,6 +83,9 @@ class RunState(Struct):
         self.reason = step.reason
         self.pending = step.pending
         self.open_effects = step.open_effects
+        self.model = step.model
+        self.provider = step.provider
+        self.model_stop_reason = step.model_stop_reason
 
     @property
     def finished(self) -> bool:

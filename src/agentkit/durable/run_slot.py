@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from weakref import WeakKeyDictionary
 
 from agentkit.core.contracts import Decision, Lease, LogRecord, RunLog, RunStatus, Slot
 from agentkit.core.contracts.codec import decode_data, encode_data
@@ -18,6 +19,21 @@ __all__ = ["CHECKPOINT_KIND", "LEASE_SECONDS", "RunSlot", "to_decisions"]
 CHECKPOINT_KIND = "checkpoint"
 LEASE_SECONDS = 30.0
 
+_ELSEWHERE = "start on ctx.child(name=...) of its context, or under another correlation_id."
+
+
+class _Volatile:
+    """What is known of a log that ends with the process: slots held (a lease is not needed), runs that wrote."""
+
+    __slots__ = ("held", "wrote")
+
+    def __init__(self) -> None:
+        self.held: set[Slot] = set()
+        self.wrote: set[tuple[str, str]] = set()
+
+
+_VOLATILE: WeakKeyDictionary[RunLog, _Volatile] = WeakKeyDictionary()
+
 
 class RunSlot:
     """The writer of one slot, holding its lease from `start` or `resume` until `end`.
@@ -26,13 +42,14 @@ class RunSlot:
     whatever would lose its steps loses the log too. Raises RunConflict while somebody else holds the slot.
     """
 
-    __slots__ = ("_ctx", "_lease", "_log", "_renewal", "_slot", "_tasks", "revision", "volatile")
+    __slots__ = ("_ctx", "_holds", "_lease", "_log", "_renewal", "_slot", "_tasks", "revision", "volatile")
 
     def __init__(self, ctx: RunContext) -> None:
         self._ctx = ctx
         self._log = ctx.checkpointer
         self._slot = Slot(ctx.scope.tenant, ctx.correlation_id, ctx.path)
         self._lease: Lease | None = None
+        self._holds = False
         self._renewal: Timer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.revision = 0
@@ -53,9 +70,7 @@ class RunSlot:
         summary, _ = await self._log.read(self._slot, kinds=())
         if summary is not None:
             if summary.status in ("running", "suspended") and not owned:
-                raise RunConflict(
-                    f"Run {self._slot.run_id!r} is {summary.status}; resume it, or start under another correlation_id."
-                )
+                raise RunConflict(f"Run {self._slot.run_id!r} is {summary.status}; resume it, or {_ELSEWHERE}")
             self.revision = summary.revision
         await self._take(self._log)
 
@@ -91,6 +106,8 @@ class RunSlot:
         """Append one step; it is durable when this returns."""
         if self._log is None:
             return
+        if self.volatile:
+            _volatile(self._log).wrote.add((self._slot.tenant, self._slot.run_id))
         record = LogRecord("checkpoint", str(self.revision + 1), encode_data(CHECKPOINT_KIND, step))
         self.revision = await self._log.append(
             self._slot,
@@ -102,20 +119,30 @@ class RunSlot:
 
     async def discard(self) -> None:
         """Forget a finished run of a volatile log, so that a long-lived process does not grow."""
-        if self._log is not None and self.volatile and self.revision:
-            await self._log.delete(self._slot.tenant, self._slot.run_id)
+        run = (self._slot.tenant, self._slot.run_id)
+        if self._log is not None and self.volatile and run in _volatile(self._log).wrote:
+            await self._log.delete(*run)
+            _volatile(self._log).wrote.discard(run)
 
     async def end(self) -> None:
         """Give the slot back; may be called twice."""
         if self._renewal is not None:
             self._renewal.cancel()
             self._renewal = None
+        if self._holds and self._log is not None:
+            self._holds = False
+            _VOLATILE[self._log].held.discard(self._slot)
         lease, self._lease = self._lease, None
         if lease is not None and self._log is not None:
             await self._log.release(lease)
 
     async def _take(self, log: RunLog) -> None:
         if self.volatile:
+            held = _volatile(log).held
+            if self._slot in held:
+                raise RunConflict(f"Run {self._slot.run_id!r} is running here; {_ELSEWHERE}")
+            held.add(self._slot)
+            self._holds = True
             return
         owner = f"{id(self):x}-{id(asyncio.get_running_loop()):x}"
         self._lease = await log.acquire(self._slot, owner, ttl=LEASE_SECONDS)
@@ -136,6 +163,13 @@ class RunSlot:
         with suppress(RunConflict, StoreError):  # a lost lease is reported by the next write, which its fence refuses
             self._lease = await self._log.renew(self._lease, ttl=LEASE_SECONDS)
             self._plan_renewal()
+
+
+def _volatile(log: RunLog) -> _Volatile:
+    known = _VOLATILE.get(log)
+    if known is None:
+        known = _VOLATILE[log] = _Volatile()
+    return known
 
 
 def to_decisions(given: Mapping[str, Decision | str | bool] | None) -> dict[str, Decision]:
