@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Protocol
+from typing import Protocol, cast
 
 from agentkit.errors import AgentkitError, ConfigurationError
 from agentkit.providers.transports.fault import OneLoop, broken
@@ -63,7 +63,7 @@ class HttpxTransport:
         self.brings_auth = getattr(client, "auth", None) is not None or any(name in client.headers for name in _AUTH)
         self._client = client
         self._loop = OneLoop()
-        timeout: Callable[..., object] = type(client.timeout)
+        timeout = cast("Callable[..., object]", type(client.timeout))
         self._more: dict[str, object] = {}
         if client.timeout == timeout(_LIBRARY_SECONDS):
             self._more["timeout"] = timeout(timeouts.idle, connect=timeouts.connect)
@@ -104,7 +104,7 @@ class HttpxResponse:
 
     async def chunk(self) -> bytes:
         """Return the next bytes, b"" at the end."""
-        failure: AgentkitError
+        failure: AgentkitError | None = None
         try:
             while not self.at_end:
                 if data := await anext(self._body):
@@ -115,11 +115,9 @@ class HttpxResponse:
             raise
         except Exception as error:
             failure = broken(error, self._base)
-        else:
-            return b""
-        if self.at_end:
-            return b""
-        raise failure
+        if failure is not None:
+            raise failure
+        return b""
 
     async def read(self) -> bytes:
         """Return the rest of the body."""
