@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from agentkit.core.contracts import AssistantMessage, Message, SystemMessage, ToolCall, ToolMessage, UserMessage
 from agentkit.errors import ConfigurationError
-from agentkit.providers.wire.history import NO_RESULT, guard_history, wire_id
+from agentkit.providers.history import NO_RESULT, guard_history, wire_id
 
 A, B = ToolCall("a", "f"), ToolCall("b", "g")
 

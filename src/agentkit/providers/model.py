@@ -13,6 +13,7 @@ import msgspec
 from agentkit.catalog import DEFAULT_CAPABILITIES, CapabilityTable
 from agentkit.core.contracts import Call, ChatEvent, ChatRequest, Message, ToolMessage
 from agentkit.errors import ConfigurationError, ProviderError
+from agentkit.providers.history import guard_history
 from agentkit.providers.profiles import PROFILES, Profile
 from agentkit.providers.schema_tools import SchemaTools
 from agentkit.providers.transports.port import DEFAULT_TIMEOUTS, Headers, HttpResponse, HttpTransport, Timeouts
@@ -21,7 +22,6 @@ from agentkit.providers.wire.clean import read_json
 from agentkit.providers.wire.codecs import CODECS, Writer
 from agentkit.providers.wire.failure import error_of_status, redact, request_id_of
 from agentkit.providers.wire.fold import Asked, Decoder, with_usage
-from agentkit.providers.wire.history import guard_history
 
 __all__ = ["HttpModel", "build_model"]
 

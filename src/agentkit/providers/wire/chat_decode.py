@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from agentkit.core.contracts import (
     ChatEvent,
@@ -17,6 +17,19 @@ from agentkit.core.contracts import (
     Usage,
 )
 from agentkit.errors import StreamBroken
+from agentkit.providers.wire.chat_shapes import (
+    NO_ERROR,
+    CallPiece,
+    Choice,
+    Chunk,
+    Delta,
+    FullChunk,
+    Function,
+    WireUsage,
+    read_chunk,
+    read_full,
+    tidied,
+)
 from agentkit.providers.wire.clean import encode_json, join_surrogates, read_json
 from agentkit.providers.wire.failure import error_of_body
 from agentkit.providers.wire.fold import Asked, Fold, with_usage
@@ -38,65 +51,6 @@ _REASONS: Final[dict[str, StopReason]] = {
 }
 
 
-class _Function(Struct, gc=False):
-    name: str | None = None
-    arguments: str | None = None
-
-
-class _Call(Struct):
-    index: int | None = None
-    id: str | None = None
-    function: _Function | None = None
-
-
-class _Delta(Struct):
-    content: str | None = None
-    tool_calls: list[_Call] | None = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
-    refusal: str | None = None
-
-
-class _Details(Struct, gc=False):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    reasoning_tokens: int | None = None
-
-
-class _Usage(Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
-    completion_tokens_details: _Details | None = None
-    prompt_cache_hit_tokens: int | None = None
-
-
-class _Choice(Struct):
-    delta: _Delta | None = None
-    finish_reason: str | None = None
-    index: int | None = None
-    usage: _Usage | None = None
-
-
-_NO_ERROR: Final = Raw(b"null")
-
-
-class _Chunk(Struct):
-    """The part of a chunk that is read each time; `error` stays raw, whatever it is."""
-
-    choices: list[_Choice] | None = None
-    usage: _Usage | None = None
-    error: Raw = _NO_ERROR
-
-
-class _FullChunk(_Chunk):
-    """A chunk with what names the answer; read until that is known."""
-
-    id: str | None = None
-    model: str | None = None
-    service_tier: str | None = None
-
-
 class ChatDecoder:
     """Decodes one answer of the Chat Completions protocol."""
 
@@ -105,7 +59,7 @@ class ChatDecoder:
     def __init__(self, asked: Asked) -> None:
         self._fold = Fold(asked)
         self._sse = SseReader()
-        self._decode: msgspec.json.Decoder[_Chunk] = _read_full
+        self._decode: msgspec.json.Decoder[Chunk] = read_full
         self._usage: dict[str, int] = {}
         self._held = ""
         self.done = False
@@ -178,9 +132,9 @@ class ChatDecoder:
             chunk = self._tolerant(data)
         if chunk.usage is not None:
             self._count(chunk.usage)
-        if self._decode is _read_full:
+        if self._decode is read_full:
             self._named(chunk)
-        if chunk.error is not _NO_ERROR or not chunk.choices:
+        if chunk.error is not NO_ERROR or not chunk.choices:
             self._check_error(chunk, data)
             if not chunk.choices:
                 return
@@ -204,7 +158,7 @@ class ChatDecoder:
         if choice.finish_reason is not None or choice.usage is not None:
             self._finished(choice, data)
 
-    def _rare(self, delta: _Delta, events: list[ChatEvent]) -> None:
+    def _rare(self, delta: Delta, events: list[ChatEvent]) -> None:
         reasoning = delta.reasoning_content or delta.reasoning
         if reasoning:
             self._fold.reasoning.append(reasoning)
@@ -226,15 +180,15 @@ class ChatDecoder:
             self._fold.text.append(text)
             events.append(TextDelta(text))
 
-    def _calls(self, pieces: list[_Call], events: list[ChatEvent]) -> None:
+    def _calls(self, pieces: list[CallPiece], events: list[ChatEvent]) -> None:
         assembly = self._fold.calls
         for piece in pieces:
-            function = piece.function or _Function()
+            function = piece.function or Function()
             told = assembly.add(piece.index, piece.id, function.name, function.arguments)
             if told is not None:
                 events.append(told)
 
-    def _finished(self, choice: _Choice, data: bytes) -> None:
+    def _finished(self, choice: Choice, data: bytes) -> None:
         if choice.usage is not None:
             self._count(choice.usage)
         if choice.finish_reason == "error":
@@ -242,15 +196,15 @@ class ChatDecoder:
         if choice.finish_reason:
             self._fold.reason = choice.finish_reason
 
-    def _named(self, chunk: _Chunk) -> None:
+    def _named(self, chunk: Chunk) -> None:
         fold = self._fold
         fold.response_id = fold.response_id or getattr(chunk, "id", None) or ""
         fold.model = fold.model or getattr(chunk, "model", None) or ""
         fold.tier = fold.tier or getattr(chunk, "service_tier", None)
         if fold.response_id and fold.model and fold.started:
-            self._decode = _read_chunk
+            self._decode = read_chunk
 
-    def _count(self, usage: _Usage) -> None:
+    def _count(self, usage: WireUsage) -> None:
         for part in (usage, usage.prompt_tokens_details, usage.completion_tokens_details):
             if part is not None:
                 for name in part.__struct_fields__:
@@ -258,7 +212,7 @@ class ChatDecoder:
                     if isinstance(value, int):
                         self._usage[name] = value
 
-    def _check_error(self, chunk: _Chunk, data: bytes) -> None:
+    def _check_error(self, chunk: Chunk, data: bytes) -> None:
         if bytes(chunk.error) not in (b"null", b"{}", b'""'):
             raise with_usage(error_of_body(read_json(data)), self.usage())
         if chunk.choices is None and chunk.usage is None:
@@ -269,17 +223,13 @@ class ChatDecoder:
             if failed:
                 raise with_usage(error_of_body(body), self.usage())
 
-    def _tolerant(self, data: bytes) -> _Chunk:
+    def _tolerant(self, data: bytes) -> Chunk:
         try:
             body = read_json(data)
-            return msgspec.convert(_tidied(body), _FullChunk, strict=False)
+            return msgspec.convert(tidied(body), FullChunk, strict=False)
         except (ValueError, RecursionError):
             broken = StreamBroken("The stream holds something that is no JSON chunk; it may be torn.", accepted=True)
             raise with_usage(broken, self.usage()) from None
-
-
-_read_chunk: Final = msgspec.json.Decoder(_Chunk)
-_read_full: Final[msgspec.json.Decoder[_Chunk]] = msgspec.json.Decoder(_FullChunk)
 
 
 def _pieces(data: bytes) -> list[bytes]:
@@ -322,82 +272,3 @@ def _lossless(value: JsonValue) -> bytes:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
         return encode_json(value)
-
-
-def _tidied(body: JsonValue) -> JsonValue:
-    """Return an odd chunk in the usual shape: content in parts, arguments as objects, wrong types left out."""
-    if not isinstance(body, dict):
-        return {}
-    choices = body.get("choices")
-    tidy = {
-        "choices": [_tidy_choice(choice) for choice in choices] if isinstance(choices, list) else None,
-        "usage": _tidy_numbers(body.get("usage")),
-        "error": _NO_ERROR if body.get("error") is None else Raw(encode_json(body["error"])),
-    }
-    for name in ("id", "model", "service_tier"):
-        tidy[name] = body[name] if isinstance(body.get(name), str) else None
-    return tidy  # type: ignore[return-value]
-
-
-def _tidy_choice(choice: JsonValue) -> JsonValue:
-    if not isinstance(choice, dict):
-        return {}
-    reason = choice.get("finish_reason")
-    given = choice.get("delta")
-    delta = given if isinstance(given, dict) else {}
-    content, thought = _split_content(delta.get("content"))
-    reasoning = delta.get("reasoning_content") or delta.get("reasoning") or thought
-    calls = delta.get("tool_calls")
-    refusal = delta.get("refusal")
-    return {
-        "delta": {
-            "content": content,
-            "reasoning": reasoning if isinstance(reasoning, str) else None,
-            "refusal": refusal if isinstance(refusal, str) else None,
-            "tool_calls": [_tidy_call(call) for call in calls] if isinstance(calls, list) else None,
-        },
-        "finish_reason": reason if isinstance(reason, str) else None,
-        "usage": _tidy_numbers(choice.get("usage")),
-    }
-
-
-def _split_content(content: JsonValue) -> tuple[str | None, str]:
-    """Return text and thinking of content that is text or a list of parts."""
-    if isinstance(content, str):
-        return content, ""
-    text, thought = "", ""
-    for part in content if isinstance(content, list) else []:
-        if isinstance(part, dict):
-            if isinstance(inner := part.get("text"), str):
-                text += inner
-            if part.get("type") == "thinking":
-                thinking = part.get("thinking")
-                thought += thinking if isinstance(thinking, str) else _split_content(thinking)[0] or ""
-    return text, thought
-
-
-def _tidy_call(call: JsonValue) -> JsonValue:
-    if not isinstance(call, dict):
-        return {}
-    given = call.get("function")
-    function = given if isinstance(given, dict) else {}
-    name, arguments, index, mark = function.get("name"), function.get("arguments"), call.get("index"), call.get("id")
-    if arguments is not None and not isinstance(arguments, str):
-        arguments = encode_json(arguments).decode()
-    return {
-        "index": int(index) if isinstance(index, (int, float, str)) and str(index).isdigit() else None,
-        "id": None if mark is None else str(mark),
-        "function": {"name": name if isinstance(name, str) else None, "arguments": arguments},
-    }
-
-
-def _tidy_numbers(usage: JsonValue) -> JsonValue:
-    if not isinstance(usage, dict):
-        return None
-    tidy: dict[str, JsonValue] = {}
-    for name, value in usage.items():
-        if isinstance(value, dict):
-            tidy[name] = _tidy_numbers(value)
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            tidy[name] = int(value)
-    return {name: value for name, value in tidy.items() if not name.endswith("_details") or isinstance(value, dict)}

@@ -24,12 +24,11 @@ from agentkit.core.contracts import (
     UserMessage,
     text_of,
 )
+from agentkit.providers.history import wire_id
 from agentkit.providers.profiles import Profile
 from agentkit.providers.wire.chat_decode import ECHO_KIND
 from agentkit.providers.wire.clean import data_url, encode_json, whole_arguments
-from agentkit.providers.wire.history import wire_id
 from agentkit.providers.wire.memo import WireMemo
-from agentkit.providers.wire.strict import is_strict
 
 __all__ = ["ChatWriter"]
 
@@ -112,7 +111,7 @@ class ChatWriter:
             return {"type": "json_object"}
         schema: JsonObject = {"name": output.name, "schema": output.schema}
         if self._profile.schemas == "strict":
-            schema["strict"] = is_strict(output.schema) if output.strict is None else output.strict
+            schema["strict"] = _is_strict(output.schema) if output.strict is None else output.strict
         return {"type": "json_schema", "json_schema": schema}
 
     def _message(self, message: Message) -> bytes:
@@ -180,3 +179,34 @@ def _result(content: str | tuple[Part, ...]) -> str:
 def _instruction(output: OutputSpec) -> str:
     schema = encode_json(output.schema).decode()
     return f"Answer with one JSON object, and nothing else, that fits this JSON Schema ({output.name}):\n{schema}"
+
+
+_LISTS = ("anyOf", "allOf", "oneOf", "prefixItems")
+_MAPS = ("properties", "$defs", "definitions")
+_SINGLE = ("items", "not", "additionalProperties")
+
+
+def _is_strict(schema: JsonValue) -> bool:
+    """Return whether every object in the schema forbids further properties and requires all it has."""
+    if not isinstance(schema, dict):
+        return True
+    kind = schema.get("type")
+    is_object = kind == "object" or (isinstance(kind, list) and "object" in kind) or "properties" in schema
+    if is_object:
+        properties = schema.get("properties")
+        names = set(properties) if isinstance(properties, dict) else set()
+        required = schema.get("required")
+        if (
+            schema.get("additionalProperties") is not False
+            or not isinstance(required, list)
+            or names - set(map(str, required))
+        ):
+            return False
+    children: list[JsonValue] = [schema.get(name) for name in _SINGLE]
+    for name in _LISTS:
+        found = schema.get(name)
+        children += found if isinstance(found, list) else []
+    for name in _MAPS:
+        found = schema.get(name)
+        children += found.values() if isinstance(found, dict) else ()
+    return all(_is_strict(child) for child in children)

@@ -24,9 +24,9 @@ from agentkit.core.contracts import (
     ToolSpec,
 )
 from agentkit.errors import ConfigurationError
+from agentkit.providers.history import wire_id
 from agentkit.providers.profiles import Profile
 from agentkit.providers.wire.clean import encode_json, whole_arguments
-from agentkit.providers.wire.history import wire_id
 from agentkit.providers.wire.memo import WireMemo
 from agentkit.providers.wire.messages_decode import BLOCKS_KIND
 
