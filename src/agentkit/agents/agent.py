@@ -100,7 +100,8 @@ class Agent(Generic[T]):
         description: str = "",
         corrections: int = 1,
     ) -> None:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
+        given: object = name
+        if not isinstance(given, str) or not _NAME.fullmatch(given):
             raise ConfigurationError(f"Agent(name={name!r}): pass 1 to 64 letters, digits, '_' or '-'.")
         if not isinstance(binding, Binding):
             raise ConfigurationError(f"Agent(binding={binding!r}): pass a Binding, such as Binding('openai:gpt-5.2').")

@@ -6,13 +6,13 @@ from collections.abc import Callable, Coroutine
 
 import msgspec
 
-from agentkit.core.contracts import AgentResult, Call, Effect, ToolRequest, ToolResult, ToolSpec
+from agentkit.core.contracts import AgentResult, Call, Effect, JsonObject, ToolRequest, ToolResult, ToolSpec
 from agentkit.core.runtime.context import RunContext
 from agentkit.errors import AgentkitError, Cancelled, ConfigurationError, DeadlineExceeded, MeterExceeded, ToolError
 
 __all__ = ["AgentTool"]
 
-_PARAMETERS = {
+_PARAMETERS: JsonObject = {
     "type": "object",
     "properties": {"task": {"type": "string", "description": "What to do, with everything it needs to know."}},
     "required": ["task"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import count
 from os import urandom
+from typing import cast
 
 from msgspec import Struct
 
@@ -63,7 +64,7 @@ def opening(prompt: Prompt) -> tuple[Message, ...]:
         return (*system, UserMessage(prompt.user))
     if not isinstance(prompt, Sequence):
         raise ConfigurationError(f"prompt={prompt!r}: pass a str, a ComposedPrompt or a sequence of messages.")
-    messages = tuple(prompt)
+    messages: tuple[Message, ...] = tuple(cast("Sequence[Message]", prompt))
     if not messages:
         raise ConfigurationError("prompt is an empty sequence; pass at least one message.")
     for index, message in enumerate(messages):

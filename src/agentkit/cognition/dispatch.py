@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from msgspec import DecodeError, Struct, convert
 from msgspec.json import decode
 
+from agentkit.cognition.run import Run
 from agentkit.core.contracts import (
     CallKey,
     PendingCall,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -16,6 +15,7 @@ from agentkit.core.contracts import (
     ChatEvent,
     ChatResponse,
     Checkpointed,
+    Message,
     ModelEvent,
     Purpose,
     RunStarted,
@@ -49,6 +49,15 @@ class Run:
 
     __slots__ = ("_ids", "_saved", "ctx", "invoker", "job", "resumed", "slot", "state")
 
+    job: Job
+    ctx: RunContext
+    slot: RunSlot
+    state: RunState
+    invoker: Invoker
+    resumed: bool
+    _saved: int
+    _ids: set[str] | None
+
     def __init__(self, job: Job, ctx: RunContext, slot: RunSlot, state: RunState, *, resumed: bool) -> None:
         invoker = ctx.services.invoker
         if not isinstance(invoker, Invoker):
@@ -60,7 +69,7 @@ class Run:
         self.invoker = invoker
         self.resumed = resumed
         self._saved = len(state.messages) if resumed else 0
-        self._ids: set[str] | None = None
+        self._ids = None
 
     @property
     def resumable(self) -> bool:
@@ -283,11 +292,11 @@ class Run:
         renamed: list[ToolCall] = []
         changed = False
         for position, call in enumerate(message.tool_calls):
-            if not call.id or call.id in ids:
-                call = replace(call, id=_free_id(f"call_{turn}_{position}", ids))
-                changed = True
-            ids.add(call.id)
-            renamed.append(call)
+            fits = call.id and call.id not in ids
+            own = call if fits else replace(call, id=_free_id(f"call_{turn}_{position}", ids))
+            changed = changed or not fits
+            ids.add(own.id)
+            renamed.append(own)
         return replace(message, tool_calls=tuple(renamed)) if changed else message
 
 

@@ -176,11 +176,12 @@ def to_decisions(given: Mapping[str, Decision | str | bool] | None) -> dict[str,
     """Return decisions by pending id; raises ConfigurationError for what is neither allow nor deny."""
     decisions: dict[str, Decision] = {}
     for key, value in (given or {}).items():
-        if isinstance(value, bool):
-            value = "allow" if value else "deny"
-        if isinstance(value, str) and value in ("allow", "deny"):
-            value = Decision.allow() if value == "allow" else Decision.deny()
-        if not isinstance(value, Decision) or value.verdict == "ask":
+        decision = value
+        if value is True or value == "allow":
+            decision = Decision.allow()
+        elif value is False or value == "deny":
+            decision = Decision.deny()
+        if not isinstance(decision, Decision) or decision.verdict == "ask":
             raise ConfigurationError(f"decisions[{key!r}]={value!r}: pass 'allow', 'deny', True, False or a Decision.")
-        decisions[key] = value
+        decisions[key] = decision
     return decisions
