@@ -267,7 +267,7 @@ class Foreign:
             raise MeterExceeded("full", axis="mine")
 
     async def charge(self, call, usage):
-        self.log.append(f"charge {self.name} {usage.input_tokens}")
+        self.log.append(f"charge {self.name} {usage and usage.input_tokens}")
         if self.error is not None:
             raise self.error
 
