@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["AiohttpTransport"]
 
 _KEEP_ALIVE = 60.0
+_BUFFER = 1 << 18  # bytes before the socket is paused, twice over; pausing for each small chunk costs more than they do
 _LARGE = 1 << 20
 
 
@@ -74,7 +75,12 @@ class AiohttpTransport:
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=self._timeouts.connect, sock_read=self._timeouts.idle, ceil_threshold=60
         )
-        client = aiohttp.ClientSession(connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
+        client = aiohttp.ClientSession(
+            connector=connector,
+            timeout=timeout,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=_BUFFER,
+        )
         keeper = _keep(client)
         await keeper.__anext__()
         session = _Session(client, keeper, aiohttp.ClientError)

@@ -28,6 +28,7 @@ from agentkit.providers.wire.chat_shapes import (
     WireUsage,
     read_chunk,
     read_full,
+    read_whole,
     tidied,
 )
 from agentkit.providers.wire.clean import encode_json, join_surrogates, read_json
@@ -77,7 +78,15 @@ class ChatDecoder:
     def whole(self, body: bytes, /) -> list[ChatEvent]:
         """Return all events of an answer that was not streamed."""
         events: list[ChatEvent] = []
-        self._read(_as_chunk(body), events)
+        try:
+            chunk: Chunk = read_whole.decode(body)
+            for choice in chunk.choices or ():
+                for place, piece in enumerate((choice.delta and choice.delta.tool_calls) or ()):
+                    piece.index = place
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            self._read(_as_chunk(body), events)
+        else:
+            self._take(chunk, body, events)
         if self._fold.started and self._fold.reason is None:
             self._fold.reason = "stop"
         return events + self.end()
@@ -130,6 +139,9 @@ class ChatDecoder:
             chunk = self._decode.decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             chunk = self._tolerant(data)
+        self._take(chunk, data, events)
+
+    def _take(self, chunk: Chunk, data: bytes, events: list[ChatEvent]) -> None:
         if chunk.usage is not None:
             self._count(chunk.usage)
         if self._decode is read_full:
@@ -142,6 +154,8 @@ class ChatDecoder:
         if not fold.started:
             events.append(fold.start())
         choice = chunk.choices[0]
+        if choice.index:  # a further answer, which nobody asked for
+            return
         delta = choice.delta
         if delta is not None:
             if delta.reasoning_content or delta.reasoning or delta.refusal:

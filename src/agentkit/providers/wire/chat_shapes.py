@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw, Struct, field
 
 from agentkit.core.contracts import JsonValue
 from agentkit.providers.wire.clean import encode_json
@@ -21,6 +21,7 @@ __all__ = [
     "WireUsage",
     "read_chunk",
     "read_full",
+    "read_whole",
     "tidied",
 ]
 
@@ -93,6 +94,17 @@ class FullChunk(Chunk):
     service_tier: str | None = None
 
 
+class _WholeChoice(Choice):
+    """A choice of an answer that was not streamed: its message is one large delta."""
+
+    delta: Delta | None = field(default=None, name="message")
+
+
+class _WholeAnswer(FullChunk):
+    choices: list[_WholeChoice] | None = None  # type: ignore[assignment]
+
+
+read_whole: Final[msgspec.json.Decoder[FullChunk]] = msgspec.json.Decoder(_WholeAnswer)
 read_chunk: Final = msgspec.json.Decoder(Chunk)
 read_full: Final[msgspec.json.Decoder[Chunk]] = msgspec.json.Decoder(FullChunk)
 
