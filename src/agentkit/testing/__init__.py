@@ -3,21 +3,29 @@
 from agentkit.providers.scripted import Fault, Hang, Reply, Script, ScriptedModel
 from agentkit.testing.clock import ManualClock
 from agentkit.testing.context import CapturedEvents, capture_events, make_context
+from agentkit.testing.loopback import Answer, LoopbackServer
+from agentkit.testing.provider_suite import PROVIDER_CHECKS, check_provider
 from agentkit.testing.spans import CapturedSpans, capture_spans
 from agentkit.testing.subprocess_adapter import ECHO, SubprocessAdapter
+from agentkit.testing.turns import Turn
 
 __all__ = [
     "ECHO",
+    "PROVIDER_CHECKS",
+    "Answer",
     "CapturedEvents",
     "CapturedSpans",
     "Fault",
     "Hang",
+    "LoopbackServer",
     "ManualClock",
     "Reply",
     "Script",
     "ScriptedModel",
     "SubprocessAdapter",
+    "Turn",
     "capture_events",
     "capture_spans",
+    "check_provider",
     "make_context",
 ]
