@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -89,4 +88,4 @@ def wheel(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Compare with bare loops, the SDK and three frameworks in one run; prints ratios and checks the targets."""
     session.install("-e", ".[httpx]", "-r", "benchmarks/requirements.txt")
-    session.run("python", "-m", "benchmarks", *(session.posargs or ["--check"]), env={"PYTHONPATH": os.getcwd()})
+    session.run("python", "-m", "benchmarks", *(session.posargs or ["--check"]), env={"PYTHONPATH": str(Path.cwd())})

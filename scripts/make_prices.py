@@ -123,7 +123,7 @@ def main() -> None:
                     main_name = main_name or name
         models[ours] = dict(sorted(table.items()))
     snapshot = {
-        "taken": datetime.date.today().isoformat(),
+        "taken": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "source": f"genai-prices {version('genai-prices')}",
         "models": models,
     }

@@ -89,7 +89,7 @@ _ROOMS = {
 _HOMES = {name: f"agentkit.{room}" for room, names in _ROOMS.items() for name in names}
 
 __version__ = "0.1.0"
-__all__ = [  # noqa: PLE0604
+__all__ = [
     "Agent",
     "AgentResult",
     "AgentkitError",

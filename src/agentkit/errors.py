@@ -101,11 +101,11 @@ class DeadlineExceeded(AgentkitError, TimeoutError):
     """The deadline passed; what was in flight has been aborted and settled."""
 
 
-class Cancelled(AgentkitError):  # noqa: N818
+class Cancelled(AgentkitError):
     """The run's cancellation token was tripped; deliberately unrelated to asyncio.CancelledError."""
 
 
-class PolicyDenied(AgentkitError):  # noqa: N818
+class PolicyDenied(AgentkitError):
     """A policy denied the call; `reason` is safe to show."""
 
     def __init__(self, message: str, *, reason: str = "") -> None:

@@ -10,8 +10,9 @@ from types import ModuleType
 import pytest
 from aiohttp import ClientSession, web
 
-from agentkit import Binding
-from agentkit.testing import Hang, Reply, ScriptedModel
+from agentkit import Binding, Usage
+from agentkit.testing.loopback import LoopbackServer
+from agentkit.testing.turns import Turn
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 
@@ -88,12 +89,10 @@ def test_script_needs_no_await() -> None:
     assert load("in_a_script").main() == "A semaphore counts permits."
 
 
-
 @pytest.mark.filterwarnings("default::DeprecationWarning")
 async def test_official_clients_answer() -> None:
     """Both official clients reach a loopback server and answer through our streams."""
-    from agentkit.testing.loopback import answering
-
-    async with answering("Hello from the server.") as server:
+    hello = Turn(text="Hello from the server.", usage=Usage(12, 5))
+    async with LoopbackServer([hello, hello]) as server:
         texts = await load("official_clients").main(f"{server.url}/v1", server.url)
     assert texts == ["Hello from the server."] * 2

@@ -214,7 +214,7 @@ async def test_an_outside_cancellation_stays_a_cancellation(clock):
 
 
 async def test_closing_while_another_task_waits(clock):
-    """aclose during another task's __anext__ ends that wait with StopAsyncIteration first; twice is fine (B85)."""
+    """Aclose during another task's __anext__ ends that wait with StopAsyncIteration first; twice is fine (B85)."""
     ctx, model, route = run_of([Hang(after=1)], clock)
     async with ctx.invoker.stream(REQUEST, ctx, route=route) as events:
         await anext(events)

@@ -117,7 +117,7 @@ async def test_release_gives_tokens_and_money_back_but_never_the_request(make, c
 
 
 async def test_charge_and_stop(make, clock):
-    """charge always says ok; with "stop" a refused guard returns a verdict; usage of a quota is empty."""
+    """Charge always says ok; with "stop" a refused guard returns a verdict; usage of a quota is empty."""
     quota = Quota(max_usd="0.10", clock=clock, on_exceeded="stop")
     call = make.call("0.05")
     charge = await quota.charge(call, Usage(1, 1), cost="0.20")

@@ -30,7 +30,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CapabilityTable:
-    """Capabilities by exact (provider, model); a dated id falls back to its family, then to what all of the provider have.
+    """Capabilities by exact (provider, model); a dated id falls back to its family, then to the provider's common row.
 
     Without rows it is the shipped table, loaded on first use; `with_model` makes a changed copy.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from functools import lru_cache
 
@@ -49,7 +49,7 @@ class PriceTable:
             rows = self._rows(provider, base)
         if not rows:
             return None
-        day = (at or datetime.now(timezone.utc)).date()
+        day = (at or datetime.now(UTC)).date()
         wanted = None if tier in STANDARD_TIERS else tier
         best: PriceRow | None = None
         for row in rows:

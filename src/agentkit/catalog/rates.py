@@ -85,7 +85,8 @@ def _from_mapping(price: Mapping[str, object]) -> Rates:
     if unknown or "input" not in price or "output" not in price:
         problem = f"unknown key {unknown[0]!r}" if unknown else "'input' and 'output' are needed"
         raise ConfigurationError(
-            f"price={dict(price)!r}: {problem}; keys are input, output, cache_read, cache_write, cache_write_1h, request."
+            f"price={dict(price)!r}: {problem}; "
+            "keys are input, output, cache_read, cache_write, cache_write_1h, request."
         )
     values = {key: _rate(cast("Money", value)) for key, value in price.items()}
     return Rates(

@@ -28,7 +28,6 @@ from agentkit.core.contracts import (
     ToolEvent,
     ToolMessage,
     ToolStarted,
-    render_money,
 )
 from agentkit.core.runtime.budget import Budget
 from agentkit.providers.local import LocalModel
@@ -143,18 +142,15 @@ class Demo:
         print(f"> {TASK}\n")
         ctx = calls.context(RUN_ID, Scope(tenant="demo"), budget=Budget(CEILING, on_exceeded="stop"))
         result = await self._watched(self._lead().stream(TASK, ctx))
-        print(
-            f"\nstopped: {result.stop_reason} ({result.reason}), spent {dollars(result.cost, result.known_cost)} of ${CEILING}"
-        )
+        spent = dollars(result.cost, result.known_cost)
+        print(f"\nstopped: {result.stop_reason} ({result.reason}), spent {spent} of ${CEILING}")
         log = ctx.checkpointer
         if log is not None:
             print("\nthe checkpoint:")
             for summary in await log.slots("demo", RUN_ID):
                 place = summary.slot.path or "(lead)"
                 print(f"  {place:<14} {summary.status:<10} revision {summary.revision}")
-            print(
-                f"  transcript: {len(result.messages)} messages, account: {render_money(result.known_cost)} USD, {result.calls} calls"
-            )
+            print(f"  transcript: {len(result.messages)} messages; account: {spent}, {result.calls} calls")
         self.rows.append(("3. lead", [record for record in result.records if not record.path]))
         self.rows.append(("   cook, below the lead", [record for record in result.records if record.path]))
 
@@ -163,8 +159,10 @@ class Demo:
         ctx = calls.context(RUN_ID, Scope(tenant="demo"), budget=Budget(RAISED, on_exceeded="stop"))
         with self.spinner():
             result = await self._lead().resume(RUN_ID, ctx)
+        spent = dollars(result.cost, result.known_cost)
+        print(f"{result.text}\n")
         print(
-            f"{result.text}\n\n{result.stop_reason}: {result.calls} calls in both sittings, {dollars(result.cost, result.known_cost)} of ${RAISED}; nothing was paid twice"
+            f"{result.stop_reason}: {result.calls} calls in both sittings, {spent} of ${RAISED}; nothing was paid twice"
         )
         self.rows.append(("4. lead, resumed", list(result.records)))
 

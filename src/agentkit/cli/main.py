@@ -118,7 +118,7 @@ async def _demo(options: argparse.Namespace) -> int:
     return await demo_command(scripted=options.scripted)
 
 
-async def _models_list(options: argparse.Namespace) -> int:
+async def _models_list(_: argparse.Namespace) -> int:
     from agentkit.cli.models import list_command
 
     return await list_command()

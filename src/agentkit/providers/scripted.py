@@ -88,9 +88,9 @@ class ScriptedModel:
     """Plays `replies`, one a call.
 
     A reply is text, a tool call, a list of both, Reply, Fault, Hang, an exception to raise, or a function of the
-    request that returns any of these. Keeps every request in `requests`, every call in `calls`, and counts `open_streams`. Raises ConfigurationError when
-    asked more often than scripted, unless `repeat_last`. `clock` times delays. Costs exactly 0 where nobody sets a
-    price; it holds nothing to close.
+    request that returns any of these. Keeps every request in `requests`, every call in `calls`, and counts
+    `open_streams`. Raises ConfigurationError when asked more often than scripted, unless `repeat_last`. `clock` times
+    delays. Costs exactly 0 where nobody sets a price; it holds nothing to close.
     """
 
     provider: Final = "scripted"

@@ -53,7 +53,8 @@ class OutputType(Generic[T]):
             data = data[_WRAPPED]
         value, problems = self._read(data)
         if problems:
-            raise _invalid(text, [problem.replace("$", "$.value", 1) for problem in problems] if self.wrapped else problems)
+            inside = [problem.replace("$", "$.value", 1) for problem in problems]
+            raise _invalid(text, inside if self.wrapped else problems)
         return cast("T", value)
 
     def validate(self, value: object) -> T:
@@ -79,7 +80,7 @@ class PydanticOutput(OutputType[T]):
 
         name = getattr(spec, "__name__", "") or "answer"
         try:
-            self._adapter: TypeAdapter[T] = pydantic.TypeAdapter(portable(spec))
+            self._adapter: TypeAdapter[T] = pydantic.TypeAdapter(cast("type[T]", portable(spec)))
             schema = cast("JsonObject", self._adapter.json_schema(mode="validation"))
         except (pydantic.errors.PydanticUserError, pydantic.errors.PydanticUndefinedAnnotation, TypeError) as error:
             reason = str(error).partition("\n")[0]

@@ -76,6 +76,7 @@ def _cut_escape(text: str) -> str:
 
 def _decode(text: str) -> JsonValue:
     try:
-        return msgspec.json.decode(text.encode("utf-8", "replace"))
+        value: JsonValue = msgspec.json.decode(text.encode("utf-8", "replace"))
     except (msgspec.DecodeError, RecursionError):
         return None
+    return value

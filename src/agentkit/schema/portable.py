@@ -29,8 +29,9 @@ def _rebuilt(annotation: object, done: dict[object, object]) -> object:
         return annotation
     if isinstance(annotation, types.UnionType):
         return reduce(or_, rebuilt)
-    if hasattr(annotation, "__metadata__"):
-        return typing.Annotated[(rebuilt[0], *annotation.__metadata__)]
+    metadata: tuple[object, ...] = getattr(annotation, "__metadata__", ())
+    if metadata:
+        return typing.Annotated[(rebuilt[0], *metadata)]
     return annotation.copy_with(rebuilt) if hasattr(annotation, "copy_with") else typing.get_origin(annotation)[rebuilt]  # type: ignore[index]
 
 
@@ -45,9 +46,10 @@ def _rebuilt_dict(annotation: type, done: dict[object, object]) -> object:
     for name, hint in hints.items():
         inner = _rebuilt(hint, done)
         marker = typing_extensions.Required if name in required else typing_extensions.NotRequired
-        plain = typing.get_args(inner)[0] if typing.get_origin(inner) in (typing.Required, typing.NotRequired) else inner
-        fields[name] = marker[plain]
-    rebuilt = typing_extensions.TypedDict(annotation.__name__, fields)  # type: ignore[operator]
+        marked = typing.get_origin(inner) in (typing.Required, typing.NotRequired)
+        fields[name] = marker[typing.get_args(inner)[0] if marked else inner]
+    make: typing.Callable[..., type] = typing_extensions.TypedDict  # type: ignore[assignment]
+    rebuilt = make(annotation.__name__, fields)
     rebuilt.__doc__ = annotation.__doc__
     done[annotation] = rebuilt
     return rebuilt

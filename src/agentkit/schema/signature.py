@@ -88,11 +88,12 @@ class ToolSignature:
         for name, annotation, default in self._fields:
             marker = typing_extensions.Required if default is _EMPTY else typing_extensions.NotRequired
             fields[name] = marker[portable(annotation)]
-        extra = "forbid" if self._extra is None else "allow"
-        arguments = typing_extensions.TypedDict("Arguments", fields)  # type: ignore[operator]
-        arguments.__pydantic_config__ = pydantic.ConfigDict(extra=extra)
+        config = pydantic.ConfigDict(extra="forbid" if self._extra is None else "allow")
+        make: Callable[..., type[dict[str, object]]] = typing_extensions.TypedDict  # type: ignore[assignment]
+        arguments = make("Arguments", fields)
+        setattr(arguments, "__pydantic_config__", config)  # noqa: B010
         try:
-            adapter: TypeAdapter[dict[str, object]] = pydantic.TypeAdapter(arguments)
+            adapter = pydantic.TypeAdapter(arguments)
             adapter.json_schema()
         except (pydantic.errors.PydanticUserError, pydantic.errors.PydanticSchemaGenerationError) as error:
             reason = str(error).partition("\n")[0]
@@ -136,9 +137,7 @@ class ToolSignature:
             where = ".".join(str(part) for part in problem["loc"]) or "arguments"
             word = {"extra_forbidden": "unexpected", "missing": "missing"}.get(problem["type"], problem["msg"])
             problems.append(f"{where}: {word}")
-        accepted = ", ".join(
-            name if default is _EMPTY else f"{name} (optional)" for name, _, default in self._fields
-        )
+        accepted = ", ".join(name if default is _EMPTY else f"{name} (optional)" for name, _, default in self._fields)
         return ToolError(
             f"The arguments of {self.name!r} do not fit: {'; '.join(problems)}.",
             tool=self.name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import cast
 
 from agentkit.core.contracts import (
     Autonomy,
@@ -51,7 +52,7 @@ def make_context(
 
     `model` is a model port, or the replies of a ScriptedModel. `services` keeps everything but its invoker and clock.
     """
-    port = model if hasattr(model, "stream") else ScriptedModel(model, clock=clock)
+    port = cast("LLMPort", model) if hasattr(model, "stream") else ScriptedModel(cast("str", model), clock=clock)
     invoker = Invoker(llm=port, chat_middleware=middleware, tool_middleware=tool_middleware)
     ctx = RunContext(
         run_id,

@@ -42,7 +42,8 @@ def shortened(text: str, most: int) -> str:
         return text
     head = most * 2 // 3
     tail = most - head
-    return f"{text[:head]}\n[... {len(text) - most} characters left out ...]\n{text[len(text) - tail :] if tail else ''}"
+    end = text[len(text) - tail :] if tail else ""
+    return f"{text[:head]}\n[... {len(text) - most} characters left out ...]\n{end}"
 
 
 def _short_part(part: Part, most: int) -> Part:

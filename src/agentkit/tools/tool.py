@@ -7,7 +7,7 @@ import inspect
 import re
 import sys
 from collections.abc import Awaitable, Callable
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar, cast, get_args, overload
 from weakref import WeakKeyDictionary
 
@@ -62,6 +62,7 @@ class Tool(Generic[P, R]):
             raise ConfigurationError(f"Tool {self.name!r}: timeout={timeout!r}; pass seconds above 0, or leave it out.")
         if max_result_chars < 1:
             raise ConfigurationError(f"Tool {self.name!r}: max_result_chars={max_result_chars!r}; pass 1 or more.")
+        self._spec: ToolSpec | None = None
         self.effect: Effect = effect
         self.idempotent = idempotent
         self.requires_approval = requires_approval
@@ -73,10 +74,12 @@ class Tool(Generic[P, R]):
         self.__doc__ = self.description
         self.__name__ = self.name
 
-    @cached_property
+    @property
     def spec(self) -> ToolSpec:
         """Return what the model sees; made on first use."""
-        return ToolSpec(self.name, self.description, self.signature.schema)
+        if self._spec is None:
+            self._spec = ToolSpec(self.name, self.description, self.signature.schema)
+        return self._spec
 
     def bind(self, arguments: str, /) -> dict[str, object]:
         """Return validated keyword arguments for JSON text; raises ToolError naming every problem at once."""
@@ -102,12 +105,13 @@ class Tool(Generic[P, R]):
             return ToolResult("CancelledError: something inside the tool was cancelled.", "error")
 
     async def _run(self, arguments: dict[str, object]) -> object:
+        function = cast("Callable[..., object]", self.function)
         if self.is_async:
-            return await cast("Awaitable[object]", self.function(**arguments))  # type: ignore[call-arg]
+            return await cast("Awaitable[object]", function(**arguments))
         from anyio import to_thread
 
         result = await to_thread.run_sync(
-            partial(self.function, **arguments),  # type: ignore[call-arg]
+            partial(function, **arguments),
             abandon_on_cancel=True,
             limiter=_limiter(),
         )

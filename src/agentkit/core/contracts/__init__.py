@@ -1,20 +1,24 @@
 """The words of agentkit: frozen values, ports and the seam. No I/O, no other room."""
 
-from agentkit.core.contracts.money import (
-    MONEY_SCALE,
-    ZERO,
-    Money,
-    add_money,
-    divide_money,
-    multiply_money,
-    render_money,
-    subtract_money,
-    to_cents,
-    to_money,
-    trim_money,
+from agentkit.core.contracts.codec import decode_data, encode_data, register_migration
+from agentkit.core.contracts.events import (
+    AttemptEnded,
+    ChatEnd,
+    ChatEvent,
+    ChatResponse,
+    ChatStart,
+    ReasoningDelta,
+    StopReason,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallReady,
+    ToolEnded,
+    ToolOutcome,
+    ToolProgress,
+    ToolResult,
+    ToolStarted,
+    ToolUpdate,
 )
-from agentkit.core.contracts.usage import Usage, total_usage
-from agentkit.core.contracts.scope import Scope
 from agentkit.core.contracts.messages import (
     AssistantMessage,
     ComposedPrompt,
@@ -33,6 +37,32 @@ from agentkit.core.contracts.messages import (
     UserMessage,
     text_of,
 )
+from agentkit.core.contracts.modes import ModeAdapter
+from agentkit.core.contracts.money import (
+    MONEY_SCALE,
+    ZERO,
+    Money,
+    add_money,
+    divide_money,
+    multiply_money,
+    render_money,
+    subtract_money,
+    to_cents,
+    to_money,
+    trim_money,
+)
+from agentkit.core.contracts.policies import (
+    Autonomy,
+    Decision,
+    Effect,
+    Mode,
+    NativeToolPolicy,
+    OnExceeded,
+    RetryPolicy,
+    RunMode,
+    UnpricedPolicy,
+)
+from agentkit.core.contracts.pricing import Charge, CostRecord, Outcome, PriceSource, Quote, RateBand, Rates
 from agentkit.core.contracts.requests import (
     ChatRequest,
     ModelSettings,
@@ -40,25 +70,6 @@ from agentkit.core.contracts.requests import (
     ReasoningEffort,
     ToolChoice,
     ToolSpec,
-)
-from agentkit.core.contracts.pricing import Charge, CostRecord, Outcome, PriceSource, Quote, RateBand, Rates
-from agentkit.core.contracts.events import (
-    AttemptEnded,
-    ChatEnd,
-    ChatEvent,
-    ChatResponse,
-    ChatStart,
-    ReasoningDelta,
-    StopReason,
-    TextDelta,
-    ToolCallDelta,
-    ToolCallReady,
-    ToolEnded,
-    ToolUpdate,
-    ToolOutcome,
-    ToolProgress,
-    ToolResult,
-    ToolStarted,
 )
 from agentkit.core.contracts.runs import (
     AgentResult,
@@ -74,17 +85,7 @@ from agentkit.core.contracts.runs import (
     ToolEvent,
     TurnStarted,
 )
-from agentkit.core.contracts.policies import (
-    Autonomy,
-    Decision,
-    Effect,
-    Mode,
-    NativeToolPolicy,
-    OnExceeded,
-    RetryPolicy,
-    RunMode,
-    UnpricedPolicy,
-)
+from agentkit.core.contracts.scope import Scope
 from agentkit.core.contracts.seam import (
     Call,
     CallKey,
@@ -105,7 +106,6 @@ from agentkit.core.contracts.seam import (
     ToolPort,
     ToolRequest,
 )
-from agentkit.core.contracts.modes import ModeAdapter
 from agentkit.core.contracts.stores import (
     KeyValueStore,
     Lease,
@@ -119,7 +119,7 @@ from agentkit.core.contracts.stores import (
     Slot,
 )
 from agentkit.core.contracts.text import clean_text
-from agentkit.core.contracts.codec import decode_data, encode_data, register_migration
+from agentkit.core.contracts.usage import Usage, total_usage
 
 __all__ = [
     "AgentResult",

@@ -65,7 +65,7 @@ def total_usage(first: Usage, rest: Sequence[Usage]) -> Usage:
         _sum([usage.cache_write_tokens for usage in everything]),
         _sum([usage.cache_write_1h_tokens for usage in everything]),
         _sum([usage.reasoning_tokens for usage in everything]),
-        any([usage.estimated for usage in everything]),
+        any(usage.estimated for usage in everything),
     )
 
 

@@ -6,7 +6,17 @@ from decimal import Decimal
 
 from msgspec import Struct
 
-from agentkit.core.contracts import ZERO, ChatRequest, CostRecord, Message, ToolSpec, Usage, add_money, subtract_money, total_usage
+from agentkit.core.contracts import (
+    ZERO,
+    ChatRequest,
+    CostRecord,
+    Message,
+    ToolSpec,
+    Usage,
+    add_money,
+    subtract_money,
+    total_usage,
+)
 from agentkit.core.runtime.estimate import message_tokens, spec_tokens
 
 __all__ = ["AccountState", "RunAccount", "Tally"]

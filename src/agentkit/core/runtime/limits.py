@@ -47,12 +47,12 @@ class Ceilings(Struct):
     @property
     def need_bounds(self) -> bool:
         """Return whether a call's bound has to be known beforehand."""
-        return not (self.cost is self.input_tokens is self.output_tokens is self.total_tokens is None)
+        return self.cost is not None or not (self.input_tokens is self.output_tokens is self.total_tokens is None)
 
     @property
     def admit_all(self) -> bool:
         """Return whether no call can be refused."""
-        return self.calls is self.duration is None and not self.need_bounds
+        return self.calls is None and self.duration is None and not self.need_bounds
 
     def crossed(self, used: Tally, committed: Decimal, elapsed: float) -> Refusal | None:
         """Return what is already over, None when nothing is."""
