@@ -338,3 +338,16 @@ async def test_waiting_in_vain_is_refused_at_once(make, clock):
     await budget.guard(make.call("0.70"))
     with pytest.raises(MeterExceeded):
         await budget.guard(make.call("0.40"))
+
+
+async def test_a_released_reservation_lets_the_next_one_in(make, clock):
+    """Giving a bound back untouched wakes who waits for it."""
+    budget = Budget("1.00", clock=clock)
+    holder = make.call("0.90")
+    await asyncio.create_task(budget.guard(holder))
+    waiting = asyncio.create_task(budget.guard(make.call("0.50")))
+    await turns()
+    budget.release(holder)
+    await turns()
+    assert waiting.done() and (await waiting).ok
+    assert budget.calls == 0 and budget.spent() == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 from decimal import Decimal
 
 import pytest
@@ -219,6 +220,16 @@ async def test_sources_are_closed_and_wrong_items_named():
         await gather_bounded([turns], sem=asyncio.Semaphore(1))
     assert isinstance(caught.value.exceptions[0], ConfigurationError)
     assert await gather_bounded([], sem=asyncio.Semaphore(1)) == []
+
+
+async def test_a_job_cancelled_before_its_first_step_is_closed_and_its_slot_comes_back():
+    """The input fails right after a job was started: the job never ran, and neither it nor its slot is left."""
+    gauge, sem = Gauge(), asyncio.Semaphore(3)
+    job = gauge.job(0)
+    with pytest.raises(ExceptionGroup):
+        await gather_bounded([job, turns], sem=sem)
+    assert gauge.peak == 0 and sem._value == 3
+    assert inspect.getcoroutinestate(job) == inspect.CORO_CLOSED
 
 
 class Worker:
