@@ -33,7 +33,7 @@ from agentkit.providers.profiles import find_profile
 from agentkit.providers.transports.framing import EVENT_STREAM, unframed
 from agentkit.providers.transports.port import Timeouts
 from agentkit.testing.context import make_context
-from agentkit.testing.loopback import Answer, Given, LoopbackServer, Received
+from agentkit.testing.loopback import Given, HttpAnswer, LoopbackServer, Received
 from agentkit.testing.turns import Turn, write_turn
 
 OK = Turn(text="It is forty two.")
@@ -121,8 +121,8 @@ def test_a_given_client_stays_on_its_loop() -> None:
 async def test_silence_is_a_broken_stream() -> None:
     """B29: a server that stops talking ends in a retryable error after the idle limit, which bytes push back."""
 
-    def silent(received: Received) -> Answer:
-        return Answer(headers=SSE, pieces=write_turn(OK, "chat")[:3], then="hang")
+    def silent(received: Received) -> HttpAnswer:
+        return HttpAnswer(headers=SSE, pieces=write_turn(OK, "chat")[:3], then="hang")
 
     async with LoopbackServer(silent) as server:
         limits = Timeouts(idle=0.05)
@@ -137,10 +137,10 @@ async def test_silence_is_a_broken_stream() -> None:
 async def test_cancelled_streams_never_use_up_the_pool() -> None:
     """B86: after 100 calls cancelled mid-stream over 5 connections a call still gets one."""
 
-    def hangs(received: Received) -> Answer | Turn:
+    def hangs(received: Received) -> HttpAnswer | Turn:
         if received.body["messages"][-1]["content"] == "last":  # type: ignore[index,call-overload]
             return OK
-        return Answer(headers=SSE, pieces=write_turn(OK, "chat")[:3], then="hang")
+        return HttpAnswer(headers=SSE, pieces=write_turn(OK, "chat")[:3], then="hang")
 
     async with LoopbackServer(hangs) as server:
         model = build_model(find_profile("openai"), base_url=server.url, api_key="k", connections=5)
@@ -193,7 +193,7 @@ async def test_a_client_of_the_other_protocol_is_refused() -> None:
 
 async def test_an_sdk_retries_nothing_and_keeps_its_own_auth() -> None:
     """B73: one request a call however often the client would retry; the client's key and headers are used."""
-    async with LoopbackServer([Answer(status=429, headers={"retry-after-ms": "1500"}, pieces=(b"{}",))]) as server:
+    async with LoopbackServer([HttpAnswer(status=429, headers={"retry-after-ms": "1500"}, pieces=(b"{}",))]) as server:
         async with openai.AsyncOpenAI(
             api_key="sdk-key", base_url=server.url, max_retries=5, default_headers={"x-team": "a"}
         ) as client:
@@ -242,7 +242,7 @@ def framed(turn: Turn) -> list[bytes]:
 
 async def test_bedrock_streams_binary_frames() -> None:
     """A Bedrock client addresses the model in the path, and its framed stream is the same turn."""
-    async with LoopbackServer([Answer(headers={"content-type": EVENT_STREAM}, pieces=tuple(framed(OK)))]) as server:
+    async with LoopbackServer([HttpAnswer(headers={"content-type": EVENT_STREAM}, pieces=tuple(framed(OK)))]) as server:
         client = anthropic.AsyncAnthropicBedrock(api_key="aws-key", aws_region="eu-west-1", base_url=server.origin)
         model = build_model(find_profile("anthropic"), client=client)
         response = await answer(model, name="anthropic.claude-x")
@@ -287,7 +287,7 @@ async def test_an_exception_frame_is_its_error() -> None:
     """A throttling exception inside the stream becomes the rate limit it is."""
     limited = frame(b'{"message":"slow down"}', message_type="exception", exception_type="throttlingException")
     async with LoopbackServer(
-        [Answer(headers={"content-type": EVENT_STREAM}, pieces=(framed(OK)[0], limited))]
+        [HttpAnswer(headers={"content-type": EVENT_STREAM}, pieces=(framed(OK)[0], limited))]
     ) as server:
         client = anthropic.AsyncAnthropicBedrock(api_key="aws-key", aws_region="eu-west-1", base_url=server.origin)
         with pytest.raises(RateLimited, match="slow down"):
@@ -308,7 +308,7 @@ async def test_large_bodies_and_answers() -> None:
 
 async def test_a_redirect_is_not_followed() -> None:
     """A key never follows a redirect; the error says what to do."""
-    async with LoopbackServer([Answer(status=307, headers={"location": "http://127.0.0.1:9/"})]) as server:
+    async with LoopbackServer([HttpAnswer(status=307, headers={"location": "http://127.0.0.1:9/"})]) as server:
         model = build_model(find_profile("openai"), base_url=server.url, api_key="k")
         with pytest.raises(BadRequest, match="base_url"):
             await answer(model)
@@ -318,7 +318,7 @@ async def test_a_redirect_is_not_followed() -> None:
 @pytest.mark.parametrize("kind", ["text/html", "application/json", "text/event-stream"])
 async def test_a_page_instead_of_an_answer(kind: str) -> None:
     """HTML with status 200, from a proxy say, is an error of the tree and never an empty answer."""
-    async with LoopbackServer([Answer(headers={"content-type": kind}, pieces=(b"<html>login</html>",))]) as server:
+    async with LoopbackServer([HttpAnswer(headers={"content-type": kind}, pieces=(b"<html>login</html>",))]) as server:
         model = build_model(find_profile("openai"), base_url=server.url, api_key="k")
         with pytest.raises(ProviderError):
             await answer(model)
@@ -328,8 +328,8 @@ async def test_a_page_instead_of_an_answer(kind: str) -> None:
 async def test_closing_while_another_task_reads() -> None:
     """Closing the model ends a stream another task reads with an error of the tree, and waits for nobody."""
 
-    def hangs(received: Received) -> Answer:
-        return Answer(headers=SSE, pieces=write_turn(OK, "chat")[:3], then="hang")
+    def hangs(received: Received) -> HttpAnswer:
+        return HttpAnswer(headers=SSE, pieces=write_turn(OK, "chat")[:3], then="hang")
 
     async with LoopbackServer(hangs) as server:
         model = build_model(find_profile("openai"), base_url=server.url, api_key="k")
@@ -351,8 +351,8 @@ async def test_closing_while_another_task_reads() -> None:
 async def test_an_abandoned_stream_lets_go() -> None:
     """A stream dropped without closing releases its connection when it is collected."""
 
-    def hangs(received: Received) -> Answer:
-        return Answer(headers=SSE, pieces=write_turn(OK, "chat")[:6], then="hang")
+    def hangs(received: Received) -> HttpAnswer:
+        return HttpAnswer(headers=SSE, pieces=write_turn(OK, "chat")[:6], then="hang")
 
     async with LoopbackServer(hangs) as server:
         model = build_model(find_profile("openai"), base_url=server.url, api_key="k")

@@ -3,7 +3,7 @@
 from agentkit.providers.scripted import Fault, Hang, Reply, Script, ScriptedModel
 from agentkit.testing.clock import ManualClock
 from agentkit.testing.context import CapturedEvents, capture_events, make_context
-from agentkit.testing.loopback import Answer, LoopbackServer
+from agentkit.testing.loopback import HttpAnswer, LoopbackServer
 from agentkit.testing.provider_suite import PROVIDER_CHECKS, check_provider
 from agentkit.testing.spans import CapturedSpans, capture_spans
 from agentkit.testing.subprocess_adapter import ECHO, SubprocessAdapter
@@ -12,7 +12,7 @@ from agentkit.testing.turns import Turn
 __all__ = [
     "ECHO",
     "PROVIDER_CHECKS",
-    "Answer",
+    "HttpAnswer",
     "CapturedEvents",
     "CapturedSpans",
     "Fault",

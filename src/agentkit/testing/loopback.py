@@ -15,12 +15,12 @@ from msgspec import Struct
 from agentkit.core.contracts import JsonObject
 from agentkit.testing.turns import Turn, write_turn
 
-__all__ = ["Answer", "Given", "LoopbackServer", "Received"]
+__all__ = ["HttpAnswer", "Given", "LoopbackServer", "Received"]
 
 _RESET = struct.pack("ii", 1, 0)  # linger of 0 seconds: closing sends RST
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class HttpAnswer(Struct, frozen=True, kw_only=True):
     """Raw bytes as an HTTP answer, each piece in a chunk of its own.
 
     `then` is how it ends: "end" properly, "close" without the last chunk, "reset" by RST, "hang" never (until the
@@ -41,14 +41,14 @@ class Received(Struct, frozen=True):
     body: JsonObject
 
 
-Given: TypeAlias = Turn | Answer
+Given: TypeAlias = Turn | HttpAnswer
 
 
 class LoopbackServer:
     """Answers each POST with the next of `script`, the last one again and again; `async with` starts and stops it.
 
     A `Turn` is told in the protocol the path asks for (Chat Completions or Messages), streamed or not as the body
-    asks; an `Answer` goes out as it is. A function gets the request and returns either. `requests` are those received,
+    asks; an `HttpAnswer` goes out as it is. A function gets the request and returns either. `requests` are those received,
     `connections` counts all that were opened, `busy` the answers not yet over.
     """
 
@@ -146,16 +146,16 @@ class LoopbackServer:
         return False
 
 
-def _as_answer(given: Given, received: Received) -> Answer:
-    if isinstance(given, Answer):
+def _as_answer(given: Given, received: Received) -> HttpAnswer:
+    if isinstance(given, HttpAnswer):
         return given
     stream = received.body.get("stream") is True
     pieces = write_turn(given, "messages" if "messages" in received.path else "chat", stream=stream)
     kind = "text/event-stream" if stream else "application/json"
-    return Answer(headers={"content-type": kind, "x-request-id": "req-loopback"}, pieces=pieces)
+    return HttpAnswer(headers={"content-type": kind, "x-request-id": "req-loopback"}, pieces=pieces)
 
 
-def _head(answer: Answer) -> bytes:
+def _head(answer: HttpAnswer) -> bytes:
     headers = {"content-type": "application/json", **answer.headers, "transfer-encoding": "chunked"}
     lines = [f"HTTP/1.1 {answer.status} Loopback", *(f"{name}: {value}" for name, value in headers.items())]
     return "\r\n".join([*lines, "", ""]).encode()

@@ -45,7 +45,7 @@ from agentkit.errors import (
     StreamBroken,
 )
 from agentkit.testing.context import make_context
-from agentkit.testing.loopback import Answer, Given, LoopbackServer, Received
+from agentkit.testing.loopback import Given, HttpAnswer, LoopbackServer, Received
 from agentkit.testing.turns import Protocol, Turn, sse, write_turn
 
 __all__ = ["PROVIDER_CHECKS", "Check", "MakeModel", "check_provider"]
@@ -127,7 +127,7 @@ async def early_end_is_an_error(make: MakeModel) -> None:
             def cut(received: Received, left_out: int = left_out, then: str = then) -> Given:
                 pieces = write_turn(_TURN, _protocol(received))
                 drop = left_out + (_protocol(received) == "chat")
-                return Answer(headers=_SSE, pieces=pieces[:-drop], then=then)  # type: ignore[arg-type]
+                return HttpAnswer(headers=_SSE, pieces=pieces[:-drop], then=then)  # type: ignore[arg-type]
 
             async with _served(make, cut) as (model, _):
                 error = await _raises(StreamBroken, model)
@@ -159,7 +159,7 @@ async def statuses_become_errors(make: MakeModel) -> None:
     body = sse({"error": {"type": "x", "message": "no: secret-of-loopback"}})[6:]
     headers = {"retry-after": "7", "x-request-id": "req-1"}
     for status, kind, retryable in cases:
-        async with _served(make, Answer(status=status, headers=headers, pieces=(body,))) as (model, server):
+        async with _served(make, HttpAnswer(status=status, headers=headers, pieces=(body,))) as (model, server):
             error = await _raises(kind, model)
         assert (error.status, error.retryable) == (status, retryable), f"{status}: {error!r}"
         assert error.retry_after == 7, f"{status}: retry_after is {error.retry_after}"
@@ -178,7 +178,7 @@ async def errors_inside_a_stream(make: MakeModel) -> None:
             frame = sse({"error": {"message": "queue full", "code": 429}}) + sse("[DONE]")
         else:
             frame = sse({"type": "error", "error": {"type": "rate_limit_error", "message": "queue full"}}, "error")
-        return Answer(headers=_SSE, pieces=(*write_turn(_TURN, _protocol(received))[:4], frame))
+        return HttpAnswer(headers=_SSE, pieces=(*write_turn(_TURN, _protocol(received))[:4], frame))
 
     async with _served(make, fails) as (model, _):
         error = await _raises(RateLimited, model)
@@ -190,7 +190,7 @@ async def leaving_releases_the_connection(make: MakeModel) -> None:
     """Check that closing after the first event, and cancelling while the server is silent, free the server at once."""
 
     def hangs(received: Received) -> Given:
-        return Answer(headers=_SSE, pieces=write_turn(_TURN, _protocol(received))[:6], then="hang")
+        return HttpAnswer(headers=_SSE, pieces=write_turn(_TURN, _protocol(received))[:6], then="hang")
 
     async with _served(make, hangs) as (model, server):
         for _ in range(_PARALLEL):
@@ -210,7 +210,7 @@ async def closes_from_another_task(make: MakeModel) -> None:
     """Check that another task may close a stream that nobody reads at the moment."""
 
     def hangs(received: Received) -> Given:
-        return Answer(headers=_SSE, pieces=write_turn(_TURN, _protocol(received))[:6], then="hang")
+        return HttpAnswer(headers=_SSE, pieces=write_turn(_TURN, _protocol(received))[:6], then="hang")
 
     async with _served(make, hangs) as (model, server):
         events = model.stream(_call(model))
