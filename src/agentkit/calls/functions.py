@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import TypeVar, overload
 
 from agentkit.calls.answer import Answer, to_answer
@@ -21,25 +19,41 @@ __all__ = ["ask", "entered", "run"]
 T = TypeVar("T")
 
 
-@asynccontextmanager
-async def entered(
-    ctx: RunContext | None,
-    *,
-    budget: Budget | None = None,
-    deadline: DeadlineLike = None,
-    sink: EventSink | None = None,
-) -> AsyncGenerator[RunContext, None]:
-    """Yield the context to run on; what it lacks comes from a runtime that lives as long as the block."""
-    if ctx is not None and ctx.services.models is not None and ctx.services.invoker is not None:
-        yield placed(ctx, budget, deadline, sink)
-        return
-    async with CallRuntime() as calls:
+class entered:  # noqa: N801
+    """The context to run on, as a context manager; what it lacks comes from a runtime that lives as long as the block.
+
+    A class rather than a generator: thousands of parked runs each keep one.
+    """
+
+    __slots__ = ("_calls", "_place")
+
+    def __init__(
+        self,
+        ctx: RunContext | None,
+        *,
+        budget: Budget | None = None,
+        deadline: DeadlineLike = None,
+        sink: EventSink | None = None,
+    ) -> None:
+        self._calls: CallRuntime | None = None
+        if ctx is not None:
+            self._place = placed(ctx, budget, deadline, sink)
+            if ctx.services.models is not None and ctx.services.invoker is not None:
+                return
+        self._calls = CallRuntime()
         if ctx is None:
-            place = calls.context(budget=budget).limited(deadline=deadline, sink=sink)
+            self._place = self._calls.context(budget=budget).limited(deadline=deadline, sink=sink)
         else:
-            place = placed(ctx, budget, deadline, sink)
-            place.services = calls.completed(place.services)
-        yield place
+            self._place.services = self._calls.completed(self._place.services)
+
+    async def __aenter__(self) -> RunContext:
+        if self._calls is not None:
+            await self._calls.__aenter__()
+        return self._place
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._calls is not None:
+            await self._calls.aclose()
 
 
 @overload

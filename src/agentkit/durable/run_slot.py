@@ -42,7 +42,7 @@ class RunSlot:
     whatever would lose its steps loses the log too. Raises RunConflict while somebody else holds the slot.
     """
 
-    __slots__ = ("_ctx", "_holds", "_lease", "_log", "_renewal", "_slot", "_tasks", "revision", "volatile")
+    __slots__ = ("_ctx", "_holds", "_lease", "_log", "_renewal", "_slot", "_task", "revision", "volatile")
 
     def __init__(self, ctx: RunContext) -> None:
         self._ctx = ctx
@@ -51,7 +51,7 @@ class RunSlot:
         self._lease: Lease | None = None
         self._holds = False
         self._renewal: Timer | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
         self.revision = 0
         self.volatile = self._log is None or bool(getattr(self._log, "volatile", False))
 
@@ -153,9 +153,7 @@ class RunSlot:
         self._renewal = clock.call_at(clock.now() + LEASE_SECONDS / 3, self._renew_soon)
 
     def _renew_soon(self) -> None:
-        task = asyncio.ensure_future(self._renew())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._task = asyncio.ensure_future(self._renew())
 
     async def _renew(self) -> None:
         if self._lease is None or self._log is None:

@@ -90,8 +90,13 @@ class Tool(Generic[P, R]):
         arguments = dict(cast("dict[str, object]", bound))
         if self.signature.context_parameter is not None:
             arguments[self.signature.context_parameter] = call.ctx
+        function = cast("Callable[..., object]", self.function)
         try:
-            return render_result(await self._run(arguments), self.max_result_chars)
+            if self.is_async:
+                value = await cast("Awaitable[object]", function(**arguments))
+            else:
+                value = await _in_thread(partial(function, **arguments))
+            return render_result(value, self.max_result_chars)
         except _ENDS_THE_RUN:
             raise
         except ToolError as error:
@@ -103,19 +108,6 @@ class Tool(Generic[P, R]):
             if task is None or task.cancelling():
                 raise
             return ToolResult("CancelledError: something inside the tool was cancelled.", "error")
-
-    async def _run(self, arguments: dict[str, object]) -> object:
-        function = cast("Callable[..., object]", self.function)
-        if self.is_async:
-            return await cast("Awaitable[object]", function(**arguments))
-        from anyio import to_thread
-
-        result = await to_thread.run_sync(
-            partial(function, **arguments),
-            abandon_on_cancel=True,
-            limiter=_limiter(),
-        )
-        return await result if inspect.isawaitable(result) else result
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the plain function."""
@@ -177,6 +169,13 @@ def tool(
         )
 
     return decorate if function is None else decorate(function)
+
+
+async def _in_thread(work: Callable[[], object]) -> object:
+    from anyio import to_thread
+
+    result = await to_thread.run_sync(work, abandon_on_cancel=True, limiter=_limiter())
+    return await result if inspect.isawaitable(result) else result
 
 
 _limiters: WeakKeyDictionary[asyncio.AbstractEventLoop, object] = WeakKeyDictionary()

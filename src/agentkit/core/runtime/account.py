@@ -25,13 +25,16 @@ _OUTPUTS_KEPT = 64
 _KEPT_APART = 64  # usages that are summed together, in one pass over each field
 
 
+_NOTHING = Usage()
+
+
 class AccountState(Struct, frozen=True):
     """A run's account as a checkpoint stores it; `spent` is dollars, `version` counts its charges."""
 
     spent: Decimal = ZERO
     unpriced: int = 0
     calls: int = 0
-    usage: Usage = Usage()
+    usage: Usage = _NOTHING
     version: int = 0
 
 
@@ -46,28 +49,35 @@ class Tally:
         self.calls = state.calls
         self.version = state.version
         self._usage = state.usage
-        self._added: list[Usage] = []
+        self._added: list[Usage] | None = None
 
     @property
     def usage(self) -> Usage:
         """Return the tokens of everything added; summed when somebody asks."""
         if self._added:
-            self._usage = total_usage(self._usage, self._added)
-            self._added.clear()
+            self._sum_up(self._added)
         return self._usage
+
+    def _sum_up(self, added: list[Usage]) -> None:
+        self._usage = total_usage(self._usage, added)
+        added.clear()
 
     def add(self, usage: Usage, cost: Decimal | None, *, calls: int) -> None:
         """Add one attempt; a cost of None makes the sum a lower bound for good."""
-        self._added.append(usage)
-        if len(self._added) >= _KEPT_APART:
-            self._usage = total_usage(self._usage, self._added)
-            self._added.clear()
+        if self._added is not None:
+            self._added.append(usage)
+            if len(self._added) >= _KEPT_APART:
+                self._sum_up(self._added)
+        elif self._usage is _NOTHING:
+            self._usage = usage
+        else:
+            self._added = [usage]
         self.calls += calls
         self.version += 1
         if cost is None:
             self.unpriced += 1
         elif cost:
-            self.spent = add_money(self.spent, cost)
+            self.spent = add_money(self.spent, cost) if self.spent else cost
 
     def replace(self, old: AccountState, new: AccountState) -> None:
         """Count `new` where `old` was counted before."""

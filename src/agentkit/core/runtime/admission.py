@@ -94,7 +94,7 @@ class WaitingRoom:
 
     def __init__(self) -> None:
         self._reservations: dict[tuple[str, int], Reservation] = {}
-        self._queue: deque[Ticket] = deque()
+        self._queue: deque[Ticket] | None = None  # most budgets never see a waiter
         self.held = NOTHING_HELD
 
     @property
@@ -130,16 +130,18 @@ class WaitingRoom:
     def enter(self) -> Ticket:
         """Join the end of the queue."""
         ticket = Ticket()
+        if self._queue is None:
+            self._queue = deque()
         self._queue.append(ticket)
         return ticket
 
     def is_first(self, ticket: Ticket) -> bool:
         """Return whether it is this waiter's turn."""
-        return bool(self._queue) and self._queue[0] is ticket
+        return self._queue is not None and bool(self._queue) and self._queue[0] is ticket
 
     def leave(self, ticket: Ticket) -> None:
         """Give up the place."""
-        if ticket in self._queue:
+        if self._queue and ticket in self._queue:
             self._queue.remove(ticket)
 
     def wake(self) -> None:

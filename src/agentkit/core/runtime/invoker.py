@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import nullcontext
 from itertools import count
 from os import urandom
 
@@ -40,6 +41,7 @@ ToolWatcher = Callable[[ToolUpdate], Awaitable[None]]
 
 _PROCESS = urandom(6).hex()
 _COUNTER = count(1)
+_UNWATCHED = nullcontext()
 
 
 class Invoker:
@@ -103,20 +105,29 @@ class Invoker:
         self, request: ToolRequest, ctx: RunContext, /, *, watch: ToolWatcher | None = None
     ) -> ToolResult:
         """Return the result of one tool call; `watch` is awaited with each tool event."""
-        call = Call(ctx, request, f"{_PROCESS}-{next(_COUNTER)}")
+        abort = Abort(ctx.deadline, ctx.cancel) if ctx.deadline is not None or ctx.cancel is not None else None
+        events = self._tool(Call(ctx, request, f"{_PROCESS}-{next(_COUNTER)}"))
+        result: ToolResult | None = None
         try:
-            if ctx.deadline is None and ctx.cancel is None:
-                return await self._perform(call, watch)
-            abort = Abort(ctx.deadline, ctx.cancel)
-            abort.arm()
-            try:
-                with abort:
-                    return await self._perform(call, watch)
-            finally:
-                abort.disarm()
-        except AgentkitError as error:
-            ctx.describe(error)
+            if abort is not None:
+                abort.arm()
+            with abort or _UNWATCHED:
+                async for event in events:
+                    if type(event) is ToolEnded:
+                        result = event.result
+                    if watch is not None:
+                        await watch(event)
+        except BaseException as error:
+            await events.aclose()
+            if isinstance(error, AgentkitError):
+                ctx.describe(error)
             raise
+        finally:
+            if abort is not None:
+                abort.disarm()
+        if result is None:
+            raise ToolError("The chain ended without a ToolEnded event; a middleware dropped it.")
+        return result
 
     async def _collect(self, call: Call[ChatRequest], watch: ChatWatcher | None) -> ChatResponse:
         response: ChatResponse | None = None
@@ -136,22 +147,6 @@ class Invoker:
         if response is None:
             raise StreamBroken("The chain ended without a ChatEnd event; a middleware dropped it.", retryable=False)
         return replace(response, attempts=tuple(attempts)) if attempts else response
-
-    async def _perform(self, call: Call[ToolRequest], watch: ToolWatcher | None) -> ToolResult:
-        result: ToolResult | None = None
-        events = self._tool(call)
-        try:
-            async for event in events:
-                if type(event) is ToolEnded:
-                    result = event.result
-                if watch is not None:
-                    await watch(event)
-        except BaseException:
-            await events.aclose()
-            raise
-        if result is None:
-            raise ToolError("The chain ended without a ToolEnded event; a middleware dropped it.")
-        return result
 
     def _call(self, request: ChatRequest, ctx: RunContext, purpose: Purpose, route: Route | None) -> Call[ChatRequest]:
         return Call(ctx, request, f"{_PROCESS}-{next(_COUNTER)}", route, 1, purpose)
