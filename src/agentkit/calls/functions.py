@@ -37,8 +37,10 @@ class entered:  # noqa: N801
     ) -> None:
         self._calls: CallRuntime | None = None
         if ctx is not None:
-            self._place = placed(ctx, budget, deadline, sink)
-            if ctx.services.models is not None and ctx.services.invoker is not None:
+            complete = ctx.services.models is not None and ctx.services.invoker is not None
+            as_it_is = complete and budget is None and deadline is None and sink is None
+            self._place = ctx if as_it_is else placed(ctx, budget, deadline, sink)
+            if complete:
                 return
         self._calls = CallRuntime()
         if ctx is None:

@@ -59,6 +59,23 @@ class Slotted(Struct, frozen=True):
         return self.tool is not None and not self.shares and not self.tool.idempotent
 
 
+class Watch:
+    """Tells a call's events in their place, and remembers that it began."""
+
+    __slots__ = ("begun", "position", "run", "turn")
+
+    def __init__(self, run: Run, turn: int, position: int) -> None:
+        self.run = run
+        self.turn = turn
+        self.position = position
+        self.begun = False
+
+    async def __call__(self, event: ToolUpdate, /) -> None:
+        """Tell one event."""
+        self.begun = True
+        await self.run.tell_tool(self.turn, self.position, event)
+
+
 class Dispatch:
     """Answers the open calls of a run's turn, and collects what has to wait for a person or a higher ceiling."""
 
@@ -142,15 +159,7 @@ class Dispatch:
         decision = run.ctx.decisions.get(pending_id(key)) if run.resumed else None
         verdict = None if decision is None or decision.verdict == "ask" else decision.verdict
         request = ToolRequest(tool, call, key, None, verdict)
-        begun = False
-        watch = None
-        if run.ctx.sink is not None or slotted.acts:
-
-            async def watch(event: ToolUpdate) -> None:
-                nonlocal begun
-                begun = True
-                await run.tell_tool(turn, slotted.position, event)
-
+        watch = Watch(run, turn, slotted.position) if run.ctx.sink is not None or slotted.acts else None
         try:
             return await run.invoker.invoke_tool(request, run.ctx, watch=watch)
         except ToolError as error:
@@ -159,7 +168,7 @@ class Dispatch:
             await run.tell_tool(turn, slotted.position, ToolEnded(call, result))
             return result
         except BaseException:
-            if begun and slotted.acts:
+            if watch is not None and watch.begun and slotted.acts:
                 text = f"{call.name} was interrupted; whether it took effect is unknown."
                 run.state.answers[slotted.position] = ToolMessage(call.id, text, call.name, is_error=True)
             raise

@@ -32,35 +32,31 @@ class ReAct:
 
     async def drive(self, run: Run, /) -> AgentResult[object]:
         """Carry the run on until it completes, stops at a limit, or suspends."""
+        state = run.state
         try:
-            return await self._loop(run)
+            while True:
+                run.ctx.check_cancelled()
+                if state.open_calls:
+                    ended = await self._act(run)
+                else:
+                    ended = await self._ask(run)
+                if ended is not None:
+                    return ended
         except MeterExceeded as error:
             result = await run.suspend("budget_exhausted", error.message)
             if error.suspends or (error.axis in _SHAPE and run.ctx.budget.on_exceeded == "stop"):
                 return result
             raise
 
-    async def _loop(self, run: Run) -> AgentResult[object]:
-        state = run.state
-        while True:
-            run.ctx.check_cancelled()
-            calls = state.open_calls
-            if calls:
-                ended = await self._act(run)
-                if ended is not None:
-                    return ended
-                continue
-            last = state.turn >= self.max_turns
-            if last and not self.final_answer:
-                return await run.complete(None, "max_turns")
-            await run.ask_model(
-                tool_choice=ToolChoice("none") if last and run.job.toolbox.specs else None,
-                purpose="final" if last else "main",
-            )
-            if last or not state.open_calls:
-                ended = await self._finish(run, last=last)
-                if ended is not None:
-                    return ended
+    async def _ask(self, run: Run) -> AgentResult[object] | None:
+        last = run.state.turn >= self.max_turns
+        if last and not self.final_answer:
+            return await run.complete(None, "max_turns")
+        await run.ask_model(
+            tool_choice=ToolChoice("none") if last and run.job.toolbox.specs else None,
+            purpose="final" if last else "main",
+        )
+        return await self._finish(run, last=last) if last or not run.state.open_calls else None
 
     async def _act(self, run: Run) -> AgentResult[object] | None:
         state = run.state

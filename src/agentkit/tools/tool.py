@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar, cast, get_args, o
 from weakref import WeakKeyDictionary
 
 from agentkit.core.contracts import Call, Effect, ToolRequest, ToolResult, ToolSpec
+from agentkit.core.contracts.text import clean_text
 from agentkit.errors import Cancelled, ConfigurationError, DeadlineExceeded, EffectUnknown, MeterExceeded, ToolError
 from agentkit.schema import ToolSignature
 from agentkit.tools.result import MAX_RESULT_CHARS, render_result
@@ -26,14 +27,14 @@ R = TypeVar("R")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _EFFECTS: tuple[Effect, ...] = get_args(Effect)
 _WORKER_THREADS = 40
-_ENDS_THE_RUN = (MeterExceeded, DeadlineExceeded, Cancelled, EffectUnknown, ConfigurationError)
+_PASSED_ON = (ToolError, MeterExceeded, DeadlineExceeded, Cancelled, EffectUnknown, ConfigurationError)
 
 
 class Tool(Generic[P, R]):
     """A function with what a run has to know of it; calling it calls the plain function.
 
-    What the function raises is told to the model as its type and message, except what ends a run: a ceiling, the
-    deadline, the cancel token, an unknown effect, wrong wiring. A synchronous function runs in a worker thread, of
+    What the function raises becomes a ToolError with its type and message, which a run tells the model; what ends a
+    run stays what it is: a ceiling, the deadline, the cancel token, an unknown effect, wrong wiring. A synchronous function runs in a worker thread, of
     which there are at most 40 per event loop, with the caller's context variables.
     """
 
@@ -97,17 +98,16 @@ class Tool(Generic[P, R]):
             else:
                 value = await _in_thread(partial(function, **arguments))
             return render_result(value, self.max_result_chars)
-        except _ENDS_THE_RUN:
+        except _PASSED_ON:
             raise
-        except ToolError as error:
-            return ToolResult(f"{error.message} {error.hint}".strip(), "error")
         except Exception as error:
-            return ToolResult(f"{type(error).__name__}: {error}"[: self.max_result_chars], "error")
+            text = clean_text(f"{type(error).__name__}: {error}"[: self.max_result_chars])
+            raise ToolError(text, tool=self.name) from error
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return ToolResult("CancelledError: something inside the tool was cancelled.", "error")
+            raise ToolError("CancelledError: something inside the tool was cancelled.", tool=self.name) from None
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the plain function."""
