@@ -34,8 +34,9 @@ class Tool(Generic[P, R]):
     """A function with what a run has to know of it; calling it calls the plain function.
 
     What the function raises becomes a ToolError with its type and message, which a run tells the model; what ends a
-    run stays what it is: a ceiling, the deadline, the cancel token, an unknown effect, wrong wiring. A synchronous function runs in a worker thread, of
-    which there are at most 40 per event loop, with the caller's context variables.
+    run stays what it is: a ceiling, the deadline, the cancel token, an unknown effect, wrong wiring. A synchronous
+    function runs in a worker thread, of which there are at most 40 per event loop, with the caller's context
+    variables.
     """
 
     resumable = False
