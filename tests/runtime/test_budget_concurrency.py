@@ -351,3 +351,21 @@ async def test_a_released_reservation_lets_the_next_one_in(make, clock):
     await turns()
     assert waiting.done() and (await waiting).ok
     assert budget.calls == 0 and budget.spent() == 0
+
+
+async def test_calls_in_flight_count_toward_max_calls(make, clock):
+    """With one of one call in flight a second one waits, goes when the first was not accepted, else is refused."""
+    budget = Budget(max_calls=1, clock=clock)
+    first = make.call(None)
+    await asyncio.create_task(budget.guard(first))
+    second_call = make.call(None)
+    second = asyncio.create_task(budget.guard(second_call))
+    await turns()
+    assert not second.done()
+    budget.settle(first, make.row(first, "0", accepted=False))
+    assert (await second).ok
+    third = asyncio.create_task(budget.guard(make.call(None)))
+    await turns()
+    budget.settle(second_call, make.row(second_call, "0"))
+    with pytest.raises(MeterExceeded, match="calls 2 > 1"):
+        await third

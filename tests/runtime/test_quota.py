@@ -314,3 +314,24 @@ def test_a_limit_that_means_nothing_is_refused_by_name(changes, named):
     """Bad limits are refused at construction, by name."""
     with pytest.raises(ConfigurationError, match=named):
         Quota(**changes)
+
+
+async def test_a_small_call_does_not_jump_the_queue(make, clock):
+    """Within a tenant a call that would fit waits behind a larger one that came before it."""
+    quota = Quota(max_usd="1.00", clock=clock, on_exceeded="wait")
+    holder = make.call("0.90")
+    await asyncio.create_task(quota.guard(holder))
+    order = []
+
+    async def go(name, cost):
+        await quota.guard(make.call(cost))
+        order.append(name)
+
+    tasks = [asyncio.create_task(go("large", "0.80"))]
+    await turns()
+    tasks.append(asyncio.create_task(go("small", "0.05")))
+    await turns()
+    assert order == []
+    quota.settle(holder, make.row(holder, "0"))
+    await asyncio.gather(*tasks)
+    assert order == ["large", "small"]
