@@ -21,7 +21,7 @@ from agentkit.core.contracts import (
 from agentkit.errors import AuthFailed, ConfigurationError, StreamBroken
 from agentkit.providers.model import HttpModel, build_model
 from agentkit.providers.profiles import PROFILES, find_profile
-from agentkit.testing.loopback import Answer, LoopbackServer
+from agentkit.testing.loopback import HttpAnswer, LoopbackServer
 from agentkit.testing.turns import Turn
 
 KEY = "sk-loopback-0123456789"
@@ -108,7 +108,7 @@ async def test_unwritable_settings_are_refused_here() -> None:
 async def test_b118_the_key_shows_nowhere() -> None:
     """B118: not in the error, its traceback with all chained errors, its attributes, or any repr."""
     body = f'{{"error": {{"message": "bad key {KEY} in https://h/v1?key={KEY}"}}}}'.encode()
-    async with LoopbackServer([Answer(status=401, pieces=(body,))]) as server:
+    async with LoopbackServer([HttpAnswer(status=401, pieces=(body,))]) as server:
         model = over(server)
         with pytest.raises(AuthFailed) as caught:
             await answer_of(model)

@@ -48,7 +48,7 @@ class LoopbackServer:
     """Answers each POST with the next of `script`, the last one again and again; `async with` starts and stops it.
 
     A `Turn` is told in the protocol the path asks for (Chat Completions or Messages), streamed or not as the body
-    asks; an `HttpAnswer` goes out as it is. A function gets the request and returns either. `requests` are those received,
+    asks; an `HttpAnswer` goes out as it is. A function gets the request and returns either. `requests` are those got,
     `connections` counts all that were opened, `busy` the answers not yet over.
     """
 
