@@ -26,6 +26,7 @@ from agentkit.providers.wire.fold import Asked, Decoder, with_usage
 __all__ = ["HttpModel", "build_model"]
 
 _log = logging.getLogger(__name__)
+_CLOUDS = ("Azure", "Bedrock", "Vertex", "Foundry", "AWS")
 _DRAIN = 0.25  # seconds for a server to close the body after its end marker, so that the connection can be kept
 _MOST_ERROR = 65_536
 _USER_AGENT = "agentkit"
@@ -36,7 +37,8 @@ class HttpModel:
 
     `stream` raises ProviderError kinds, with the request id, the rate-limit headers and the usage that was known;
     ConfigurationError before anything is sent when the conversation cannot be written. Closing the generator or
-    cancelling its task releases the connection. `aclose` closes what this model opened, never a client it was given.
+    cancelling its task releases the connection. `own_server` says whether the address is the provider's own (or a cloud
+    variant of it), so that its list prices apply. `aclose` closes what this model opened, never a client it was given.
     """
 
     def __init__(
@@ -49,9 +51,11 @@ class HttpModel:
         provider: str = "",
         default_model: str = "",
         secrets: Sequence[str] = (),
+        own_server: bool = True,
     ) -> None:
         self.profile = profile
         self.provider = provider or profile.name
+        self.own_server = own_server
         self._default_model = default_model
         self._codec = CODECS[profile.protocol]
         self._transport = transport
@@ -194,8 +198,7 @@ def build_model(
     so a vendor's key never reaches another server. `client` is an httpx, httpx2, openai or anthropic async client,
     which stays yours to close and, when it is an SDK's, brings address and key. `timeouts` are seconds, `connections`
     the most at once per event loop; both are for the default transport. `provider` and `default_model` name calls that
-    bring no route. Raises ConfigurationError naming the missing
-    variable or address.
+    bring no route. Raises ConfigurationError naming the missing variable or address.
     """
     transport = transport_for(
         client, base_url, profile.base_url, api_key=api_key, timeouts=timeouts, connections=connections
@@ -205,7 +208,7 @@ def build_model(
     if transport.protocol not in (None, profile.protocol):
         raise ConfigurationError(f"client={type(client).__qualname__} speaks another protocol than {profile.name}.")
     own = _host(transport.base_url) == _host(profile.base_url)
-    cloud = client is not None and transport.protocol is not None and "Azure" in type(client).__name__
+    cloud = transport.protocol is not None and any(name in type(client).__name__ for name in _CLOUDS)
     dialect = profile if own or cloud or not profile.elsewhere else PROFILES[profile.elsewhere]
     if dialect is not profile:
         dialect = msgspec.structs.replace(dialect, tools=profile.tools)
@@ -216,6 +219,7 @@ def build_model(
         capabilities=capabilities,
         provider=provider or profile.name,
         default_model=default_model,
+        own_server=own or cloud,
         secrets=[key for key in (api_key, getattr(client, "api_key", None)) if isinstance(key, str)],
     )
 
@@ -240,14 +244,16 @@ def _headers(profile: Profile, key: str | None) -> Headers:
     headers["accept"] = "text/event-stream, application/json"
     headers["accept-encoding"] = "identity"
     headers["user-agent"] = _USER_AGENT
+    if not profile.keeps_connections:
+        headers["connection"] = "close"
     if key is not None:
         headers["authorization"] = f"Bearer {key}"
     return headers
 
 
-def _host(url: str) -> tuple[str | None, str]:
+def _host(url: str) -> tuple[str, str | None, int | None]:
     parts = urlsplit(url)
-    return parts.hostname, parts.netloc.rpartition(":")[2] if parts.port else ""
+    return parts.scheme, parts.hostname, parts.port
 
 
 def _is_stream(response: HttpResponse, first: bytes) -> bool:

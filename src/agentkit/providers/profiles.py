@@ -25,7 +25,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     digits); `echo_reasoning` sends reasoning_content back inside a tool loop; `tools` "schema" makes tool calls through
     an enforced JSON schema; `schemas` says whether an answer's schema is enforced, or goes into the prompt beside
     JSON mode; `rejects` are body fields that are left out; `elsewhere` is the profile for a base_url that is not the
-    server's own; `reports_model` False ignores the model name in answers; `max_tokens` is sent when the request and
+    server's own; `reports_model` False ignores the model name in answers; `keeps_connections` False asks for a new
+    connection each time, for a server that closes them without saying so; `max_tokens` is sent when the request and
     the capability table name none, 0 sends nothing.
     """
 
@@ -46,6 +47,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     schemas: Literal["strict", "enforced", "prompt"] = "enforced"
     rejects: frozenset[str] = frozenset()
     reports_model: bool = True
+    keeps_connections: bool = True
 
 
 _COMPATIBLE = Profile(name="openai-compatible", null_content="empty", strict_tools=False)
@@ -123,7 +125,13 @@ _ROWS = (
     Profile(name="vllm", base_url="http://127.0.0.1:8000/v1", null_content="null"),
     Profile(name="ollama", base_url="http://127.0.0.1:11434/v1", null_content="empty"),
     Profile(name="lmstudio", base_url="http://127.0.0.1:1234/v1", null_content="empty"),
-    Profile(name="llamacpp", base_url="http://127.0.0.1:8080/v1", null_content="null", reports_model=False),
+    Profile(
+        name="llamacpp",
+        base_url="http://127.0.0.1:8080/v1",
+        null_content="null",
+        reports_model=False,
+        keeps_connections=False,
+    ),
 )
 
 PROFILES: dict[str, Profile] = {row.name: row for row in _ROWS}

@@ -138,7 +138,7 @@ def _build(status: int, kind: str, code: str, message: str) -> ProviderError:
     message = redact(message)[:_MOST_TEXT]
     said = f"HTTP {status}: {message}" if status else message
     names = {kind.lower(), code.lower()}
-    known: _Known = {"status": status or None, "code": code or kind or None}
+    known: _Known = {"status": status or None, "code": (kind or code if code.isdigit() else code or kind) or None}
     if names & _OVERFLOW:
         return ContextOverflow(said, **known, accepted=False)
     if names & _FILTERED:
@@ -157,11 +157,13 @@ def _build(status: int, kind: str, code: str, message: str) -> ProviderError:
 def _by_status(status: int, said: str, known: _Known) -> ProviderError:
     if status in (401, 403):
         hint = "Check the key (api_key=, or the provider's variable) and its rights."
-        return AuthFailed(f"{said} {hint}", **known, accepted=False)
+        return AuthFailed(f"{said.rstrip('. ')}. {hint}", **known, accepted=False)
     if status == 413:
         return ContextOverflow(said, **known, accepted=False)
     if 300 <= status < 400:
-        return BadRequest(f"{said} The server redirects; give its final address as base_url.", **known, accepted=False)
+        return BadRequest(
+            f"{said.rstrip('. ')}. The server redirects; give its final address as base_url.", **known, accepted=False
+        )
     if status in (408, 409, 425, 499):
         return Overloaded(said, **known)
     if 400 <= status < 500 or status == 501:
