@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import cast
 
-from agentkit.core.contracts import ZERO, Money, RateBand, Rates, Usage, add_money, multiply_money, to_money
+from agentkit.core.contracts import (
+    ZERO,
+    Money,
+    RateBand,
+    Rates,
+    Usage,
+    add_money,
+    multiply_money,
+    round_money,
+    to_money,
+)
 from agentkit.errors import ConfigurationError, MoneyPrecisionError
 
 __all__ = ["FREE", "Price", "bound", "cost", "parse_price"]
@@ -44,18 +54,17 @@ def cost(rates: Rates, usage: Usage) -> Decimal | None:
     for tokens, rate in rows:
         if tokens and rate:
             total = add_money(total, multiply_money(rate, tokens))
-    return to_money(add_money(multiply_money(total, _PER_TOKEN), rates.request))
+    return _dollars(total, rates.request)
 
 
 def bound(rates: Rates, input_tokens: int, output_tokens: int) -> Decimal:
     """Return the most dollars that many tokens can cost, at the dearest rate of any band and cache bucket."""
-    inputs = [rates.input, *_given(rates)]
-    outputs = [rates.output]
+    dearest_input, dearest_output = _dearest(rates)
     for band in rates.bands:
-        inputs += [band.input, *_given(band)]
-        outputs.append(band.output)
-    total = add_money(multiply_money(max(inputs), input_tokens), multiply_money(max(outputs), output_tokens))
-    return to_money(add_money(multiply_money(total, _PER_TOKEN), rates.request))
+        band_input, band_output = _dearest(band)
+        dearest_input, dearest_output = max(dearest_input, band_input), max(dearest_output, band_output)
+    total = add_money(multiply_money(dearest_input, input_tokens), multiply_money(dearest_output, output_tokens))
+    return _dollars(total, rates.request)
 
 
 def parse_price(price: Price) -> Rates:
@@ -122,5 +131,14 @@ def _write_1h(band: Rates | RateBand) -> Decimal:
     return band.input
 
 
-def _given(band: Rates | RateBand) -> list[Decimal]:
-    return [rate for rate in (band.cache_read, band.cache_write, band.cache_write_1h) if rate is not None]
+def _dearest(band: Rates | RateBand) -> tuple[Decimal, Decimal]:
+    dearest = band.input
+    for rate in (band.cache_read, band.cache_write, band.cache_write_1h):
+        if rate is not None and rate > dearest:
+            dearest = rate
+    return dearest, band.output
+
+
+def _dollars(per_million: Decimal, request: Decimal) -> Decimal:
+    total = multiply_money(per_million, _PER_TOKEN)
+    return round_money(add_money(total, request) if request else total)

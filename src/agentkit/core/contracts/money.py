@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, DecimalException
 
 from agentkit.errors import MoneyPrecisionError
@@ -14,6 +15,7 @@ __all__ = [
     "divide_money",
     "multiply_money",
     "render_money",
+    "round_money",
     "subtract_money",
     "to_cents",
     "to_money",
@@ -27,7 +29,18 @@ Money = Decimal | float | int | str
 _CONTEXT = Context(prec=60, rounding=ROUND_HALF_EVEN)
 _QUANTUM = Decimal(1).scaleb(-MONEY_SCALE, context=_CONTEXT)
 _CENT = Decimal("0.01")
+
+# Exact sum, difference and product, unaffected by the host's decimal context; bound methods, since calls are counted.
+add_money: Callable[[Decimal, Decimal], Decimal] = _CONTEXT.add
+subtract_money: Callable[[Decimal, Decimal], Decimal] = _CONTEXT.subtract
+multiply_money: Callable[[Decimal, Decimal | int], Decimal] = _CONTEXT.multiply
+
 _LARGEST = Decimal(10) ** 26  # NUMERIC(38, 12) leaves 26 places before the point
+
+
+def round_money(amount: Decimal) -> Decimal:
+    """Return a product of rates and tokens quantised to twelve places, half up."""
+    return amount.quantize(_QUANTUM, ROUND_HALF_UP, _CONTEXT)
 
 
 def to_money(value: Money, *, strict: bool = False) -> Decimal:
@@ -56,21 +69,6 @@ def _parse(value: Money) -> Decimal:
     if not amount.is_finite():
         raise MoneyPrecisionError(f"{value!r} is not a finite amount of money; leave the ceiling out for none.")
     return amount
-
-
-def add_money(left: Decimal, right: Decimal) -> Decimal:
-    """Return the exact sum, unaffected by the host's decimal context."""
-    return _CONTEXT.add(left, right)
-
-
-def subtract_money(left: Decimal, right: Decimal) -> Decimal:
-    """Return the exact difference, unaffected by the host's decimal context."""
-    return _CONTEXT.subtract(left, right)
-
-
-def multiply_money(left: Decimal, right: Decimal | int) -> Decimal:
-    """Return the exact product, unaffected by the host's decimal context."""
-    return _CONTEXT.multiply(left, right)
 
 
 def divide_money(amount: Decimal, part: Decimal) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from decimal import Decimal
 
 from msgspec import Struct
@@ -95,16 +96,18 @@ class Tally:
 class RunAccount:
     """The priced rows of a run and their sums; a child's rows are also its parents'.
 
-    Also remembers, for the next bound, how long answers were and how much the conversation weighed.
+    Also remembers, for the next bound, how long answers were and how much the conversation weighed. `behind` says
+    that it was restored from before its open sub-agents ran, whose stored sums have to be made up for.
     """
 
-    __slots__ = ("_estimate", "_outputs", "_tools", "parent", "records", "tally")
+    __slots__ = ("_estimate", "_outputs", "_tools", "behind", "parent", "records", "tally")
 
     def __init__(self, parent: RunAccount | None = None, state: AccountState = AccountState()) -> None:  # noqa: B008
         self.parent = parent
+        self.behind = False
         self.tally = Tally(state)
         self.records: list[CostRecord] = []
-        self._outputs: dict[str, list[int]] | None = None
+        self._outputs: dict[str, tuple[list[int], list[int]]] | None = None  # the latest, and the same in order
         self._estimate: tuple[int, Message, int] | None = None
         self._tools: tuple[tuple[ToolSpec, ...], int] = ((), 0)
 
@@ -130,8 +133,7 @@ class RunAccount:
         kept = self._outputs.get(model) if self._outputs else None
         if not kept:
             return None
-        ordered = sorted(kept)
-        return ordered[min(len(ordered) - 1, int(len(ordered) * 0.95))]
+        return kept[1][min(len(kept[1]) - 1, int(len(kept[1]) * 0.95))]
 
     def estimate_input(self, request: ChatRequest) -> int:
         """Return the tokens the request will likely be, weighing only what is new since the last one."""
@@ -142,7 +144,8 @@ class RunAccount:
             count, last, tokens = self._estimate
             if len(messages) >= count and messages[count - 1] is last:
                 start, known = count, tokens
-        known += sum(message_tokens(message) for message in messages[start:])
+        for message in messages[start:]:
+            known += message_tokens(message)
         if messages:
             self._estimate = (len(messages), messages[-1], known)
         if request.tools is not self._tools[0]:
@@ -152,7 +155,8 @@ class RunAccount:
     def _remember_output(self, model: str, tokens: int) -> None:
         if self._outputs is None:
             self._outputs = {}
-        kept = self._outputs.setdefault(model, [])
-        kept.append(tokens)
-        if len(kept) > _OUTPUTS_KEPT:
-            del kept[0]
+        latest, ordered = self._outputs.setdefault(model, ([], []))
+        latest.append(tokens)
+        insort(ordered, tokens)
+        if len(latest) > _OUTPUTS_KEPT:
+            del ordered[bisect_left(ordered, latest.pop(0))]

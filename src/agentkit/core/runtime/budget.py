@@ -299,12 +299,14 @@ class Budget:
         if self.limits.admit_all:
             return None
         if self.mode != "observe":
-            committed = self._committed()
-            refusal = self._crossed() or self.limits.lacks(self._total, committed, NOTHING_HELD, quote)
+            committed, limits = self._committed(), self.limits
+            refusal = self._crossed() or limits.lacks(self._total, committed, NOTHING_HELD, quote)
             if refusal is not None:
                 return refusal
-            fits = self.limits.lacks(self._total, committed, self._room.held, quote) is None
-            if not (fits and self._room.may_pass(call)):
+            held = self._room.held
+            if held.calls and not (
+                limits.lacks(self._total, committed, held, quote) is None and self._room.may_pass(call)
+            ):
                 return _QUEUE
         self._room.hold(call, quote)
         return None

@@ -47,7 +47,11 @@ class Ceilings(Struct):
     @property
     def need_bounds(self) -> bool:
         """Return whether a call's bound has to be known beforehand."""
-        return self.cost is not None or not (self.input_tokens is self.output_tokens is self.total_tokens is None)
+        return self.cost is not None or self._limits_tokens
+
+    @property
+    def _limits_tokens(self) -> bool:
+        return not (self.input_tokens is self.output_tokens is self.total_tokens is None)
 
     @property
     def admit_all(self) -> bool:
@@ -58,16 +62,10 @@ class Ceilings(Struct):
         """Return what is already over, None when nothing is."""
         if self.cost is not None and committed > self.cost:
             return Refusal("cost", f"cost ${render_money(committed)} > ${render_money(self.cost)}")
-        usage = used.usage
-        rows = (
-            ("calls", used.calls, self.calls),
-            ("input tokens", usage.input_tokens, self.input_tokens),
-            ("output tokens", usage.output_tokens, self.output_tokens),
-            ("total tokens", usage.total_tokens, self.total_tokens),
-        )
-        for axis, value, limit in rows:
-            if limit is not None and value is not None and value > limit:
-                return Refusal(axis, f"{axis} {value} > {limit}")
+        if self.calls is not None and used.calls > self.calls:
+            return Refusal("calls", f"calls {used.calls} > {self.calls}")
+        if self._limits_tokens and (refusal := self._crossed_tokens(used)):
+            return refusal
         if self.duration is not None and elapsed > self.duration:
             return Refusal("duration", f"duration {elapsed:.1f} s > {self.duration:g} s")
         return None
@@ -75,13 +73,27 @@ class Ceilings(Struct):
     def lacks(self, used: Tally, committed: Decimal, held: Held, quote: Quote) -> Refusal | None:
         """Return what the next bound would cross, None when it fits beside what is held."""
         if self.cost is not None:
-            bound = add_money(add_money(committed, held.cost), quote.cost or ZERO)
+            bound = add_money(committed, quote.cost or ZERO)
+            if held.cost:
+                bound = add_money(bound, held.cost)
             if bound > self.cost:
                 return Refusal("cost", f"cost up to ${render_money(bound)} > ${render_money(self.cost)}")
         calls = used.calls + held.calls + 1
         if self.calls is not None and calls > self.calls:
             return Refusal("calls", f"calls {calls} > {self.calls}")
-        return self._lacks_tokens(used, held, quote) if self.need_bounds else None
+        return self._lacks_tokens(used, held, quote) if self._limits_tokens else None
+
+    def _crossed_tokens(self, used: Tally) -> Refusal | None:
+        usage = used.usage
+        rows = (
+            ("input tokens", usage.input_tokens, self.input_tokens),
+            ("output tokens", usage.output_tokens, self.output_tokens),
+            ("total tokens", usage.total_tokens, self.total_tokens),
+        )
+        for axis, value, limit in rows:
+            if limit is not None and value is not None and value > limit:
+                return Refusal(axis, f"{axis} {value} > {limit}")
+        return None
 
     def _lacks_tokens(self, used: Tally, held: Held, quote: Quote) -> Refusal | None:
         read = (used.usage.input_tokens or 0) + held.input_tokens + quote.input_tokens
