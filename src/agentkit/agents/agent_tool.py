@@ -8,10 +8,29 @@ import msgspec
 
 from agentkit.core.contracts import AgentResult, Call, Effect, JsonObject, ToolRequest, ToolResult, ToolSpec
 from agentkit.core.runtime.context import RunContext
-from agentkit.errors import AgentkitError, Cancelled, ConfigurationError, DeadlineExceeded, MeterExceeded, ToolError
+from agentkit.errors import (
+    AgentkitError,
+    Cancelled,
+    ConfigurationError,
+    DeadlineExceeded,
+    EffectUnknown,
+    MeterExceeded,
+    RunConflict,
+    StoreError,
+    ToolError,
+)
 
 __all__ = ["AgentTool"]
 
+_ENDS_THE_RUN = (
+    MeterExceeded,
+    Cancelled,
+    DeadlineExceeded,
+    ConfigurationError,
+    EffectUnknown,
+    RunConflict,
+    StoreError,
+)
 _PARAMETERS: JsonObject = {
     "type": "object",
     "properties": {"task": {"type": "string", "description": "What to do, with everything it needs to know."}},
@@ -29,7 +48,8 @@ class TaskArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class AgentTool:
     """Runs an agent when a model calls it; a suspended sub-agent leaves its call pending, and resume descends into it.
 
-    Errors of the sub-agent are told to the calling model; ceilings, deadlines and cancellation end the whole run.
+    Errors of the sub-agent are told to the calling model; ceilings, deadlines, cancellation, a store that fails and an
+    effect that nobody knows of end the whole run.
     """
 
     __slots__ = ("_run", "requires_approval", "spec")
@@ -70,7 +90,7 @@ class AgentTool:
         child = call.ctx.tool_child(self.spec.name, key.turn, key.position)
         try:
             result = await self._run(bound.task, child, call.ctx.resuming)
-        except (MeterExceeded, Cancelled, DeadlineExceeded, ConfigurationError):
+        except _ENDS_THE_RUN:
             raise
         except AgentkitError as error:
             return ToolResult(f"{self.spec.name} failed: {type(error).__name__}: {error.message}", "error")

@@ -110,7 +110,7 @@ class Dispatch:
 
     async def _open(self, todo: list[Slotted]) -> None:
         effects = tuple(f"{slotted.call.name} (call {slotted.call.id})" for slotted in todo if slotted.acts)
-        await self.run.save("running", open_effects=effects)
+        await self.run.save("running", opened=True, open_effects=effects)
 
     async def _together(self, group: list[Slotted]) -> None:
         """Answer them side by side; one that meets a ceiling lets the others come to their own end."""

@@ -9,6 +9,7 @@ from msgspec import to_builtins
 from agentkit.cognition.job import Job
 from agentkit.cognition.run import Cognition, Run
 from agentkit.core.contracts import AgentResult, Decision, Message, RunEnded, SystemMessage
+from agentkit.core.runtime.account import RunAccount, Tally
 from agentkit.core.runtime.context import RunContext
 from agentkit.durable import RunSlot, RunState, to_decisions
 from agentkit.errors import AgentkitError, ConfigurationError, RunConflict
@@ -65,9 +66,9 @@ async def resume(
     if state.agent != job.agent:
         await slot.end()
         raise RunConflict(f"Run {ctx.correlation_id!r} belongs to agent {state.agent!r}, not to {job.agent!r}.")
-    if not ctx.path:
-        ctx.budget.restore(ctx.correlation_id, state.account)
+    _count(ctx, state)
     ctx = ctx.branch(state=state.account)
+    ctx.account.behind = state.opened
     ctx.decisions = {**ctx.decisions, **given}
     ctx.turn = state.turn
     slot.attach(ctx)
@@ -113,6 +114,23 @@ async def _drive(run: Run, cognition: Cognition) -> AgentResult[object]:
         if span is not None:
             span.end(failure)
         await run.slot.end()
+
+
+def _count(ctx: RunContext, state: RunState) -> None:
+    """Add what a stored run used to the budget and to its callers' accounts, as far as they have not counted it."""
+    run_id, budget, caller = ctx.correlation_id, ctx.budget, ctx.account.parent
+    if not ctx.path:
+        budget.restore(run_id, state.account)
+    elif caller is None or not caller.behind:
+        state.carried = state.account
+    elif state.account != state.carried:
+        account: RunAccount | None = ctx.account
+        while account is not None:
+            account.tally.replace(state.carried, state.account)
+            account = account.parent
+        whole = Tally(budget.account(run_id))
+        whole.replace(state.carried, state.account)
+        budget.restore(run_id, whole.state())
 
 
 def _forget(ctx: RunContext) -> None:

@@ -119,13 +119,14 @@ class Run:
         status: RunStatus,
         *,
         base: bool = False,
+        opened: bool = False,
         open_effects: tuple[str, ...] = (),
     ) -> None:
         """Write what is new since the last save; a volatile log learns of a run only when it is suspended."""
         slot = self.slot
         if slot.log is None or (slot.volatile and status != "suspended" and not slot.revision):
             return
-        await self._write(status, base=base, open_effects=open_effects)
+        await self._write(status, base=base, opened=opened, open_effects=open_effects)
 
     async def interrupted(self) -> None:
         """Write what was reached when a run is ended from outside, so that resuming it repeats nothing."""
@@ -138,7 +139,9 @@ class Run:
         with suppress(StoreError, RunConflict):  # the reason it ended is what is told
             await self._write("running")
 
-    async def _write(self, status: RunStatus, *, base: bool = False, open_effects: tuple[str, ...] = ()) -> None:
+    async def _write(
+        self, status: RunStatus, *, base: bool = False, opened: bool = False, open_effects: tuple[str, ...] = ()
+    ) -> None:
         slot, state = self.slot, self.state
         first = slot.volatile and not self.resumed and self._saved == 0
         step = Step(
@@ -156,6 +159,8 @@ class Run:
             model=state.model,
             provider=state.provider,
             model_stop_reason=state.model_stop_reason,
+            opened=opened,
+            carried=state.carried,
         )
         await slot.write(step, status)
         self._saved = len(state.messages)

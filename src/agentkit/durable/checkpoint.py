@@ -25,7 +25,8 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `messages` are new ones at the end of the transcript; `answers` are the results so far of the open turn by the
     call's position; they join the transcript in call order, as messages of the step that closes the turn. `base`
-    begins a generation: everything before it belongs to an earlier run of this id.
+    begins a generation: everything before it belongs to an earlier run of this id. `opened` says that it was written
+    before the open turn's tools began; `carried` is what of a sub-agent's account its caller's step has counted then.
     """
 
     agent: str
@@ -42,6 +43,8 @@ class Step(Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str = ""
     provider: str = ""
     model_stop_reason: StopReason = "stop"
+    opened: bool = False
+    carried: AccountState = AccountState()
 
 
 class RunState(Struct):
@@ -60,6 +63,8 @@ class RunState(Struct):
     model: str = ""
     provider: str = ""
     model_stop_reason: StopReason = "stop"
+    opened: bool = False
+    carried: AccountState = AccountState()
 
     @classmethod
     def fold(cls, steps: Iterable[Step]) -> RunState:
@@ -86,6 +91,8 @@ class RunState(Struct):
         self.model = step.model
         self.provider = step.provider
         self.model_stop_reason = step.model_stop_reason
+        self.opened = step.opened
+        self.carried = step.carried
 
     @property
     def finished(self) -> bool:
