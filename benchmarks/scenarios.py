@@ -9,6 +9,7 @@ Action = Literal["one_shot", "tool_loop", "stream", "concurrent", "in_process", 
 
 HTTP = (
     "agentkit",
+    "agentkit+ceiling",
     "agentkit+httpx",
     "aiohttp",
     "httpx",
@@ -17,7 +18,7 @@ HTTP = (
     "openai-agents",
     "agent-framework",
 )
-IN_PROCESS = ("agentkit", "hand", "pydantic-ai", "openai-agents", "agent-framework")
+IN_PROCESS = ("agentkit", "agentkit+ceiling", "hand", "pydantic-ai", "openai-agents", "agent-framework")
 LINEAR = ("agentkit", "aiohttp")
 LINEAR_IN_PROCESS = ("agentkit", "hand")
 

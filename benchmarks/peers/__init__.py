@@ -8,6 +8,7 @@ from benchmarks.peers.base import Contender
 
 CONTENDERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "agentkit": ("agentkit_default:AgentkitDefault", ("agentkit-core", "aiohttp")),
+    "agentkit+ceiling": ("agentkit_default:AgentkitBudgeted", ("agentkit-core", "aiohttp")),
     "agentkit+httpx": ("agentkit_httpx:AgentkitHttpx", ("agentkit-core", "httpx")),
     "hand": ("hand:Hand", ("msgspec",)),
     "aiohttp": ("bare_aiohttp:BareAiohttp", ("aiohttp", "msgspec")),

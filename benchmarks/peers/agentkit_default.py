@@ -1,4 +1,4 @@
-"""agentkit with its default stacks on (meter, retry, trace without exporter, policy), priced and budgeted."""
+"""agentkit with its default stacks on (meter, retry, trace without exporter, policy), every call priced."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ class AgentkitDefault(Contender):
     """agentkit on its default transport."""
 
     client: object | None = None
+    budget: Budget | None = None
 
     async def __aenter__(self) -> AgentkitDefault:
-        self._calls = await CallRuntime(budget=Budget("1000000")).__aenter__()
+        self._calls = await CallRuntime(budget=self.budget).__aenter__()
         self._binding = Binding(f"openai:{MODEL}", base_url=self.url, api_key=API_KEY, client=self.client, price=_PRICE)
         self._tool = tool(effect="read")(self.lookup)
         self._played = Played()
@@ -85,3 +86,9 @@ class AgentkitDefault(Contender):
     async def in_process(self, turns: int) -> str:
         self._played.turns = turns
         return (await self._agent.run(PROMPT, self._calls.context())).text
+
+
+class AgentkitBudgeted(AgentkitDefault):
+    """The same under a money ceiling: every attempt is estimated, reserved and settled."""
+
+    budget = Budget("1000000")

@@ -158,7 +158,7 @@ class ModelPool:
                 client=binding.client,
                 capabilities=self._capabilities,
             )
-        listed = binding.base_url is None
+        listed = binding.base_url is None and getattr(model, "own_server", True)
         return Route(model, binding.model, binding.provider, binding.rates, profile, listed, fallback)
 
     def _check_known(self, binding: Binding) -> None:

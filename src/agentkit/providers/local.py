@@ -106,7 +106,7 @@ def _client(server: _Running) -> HttpModel:
     known = find_profile("llamacpp+schema")
     headers = (*known.headers, _ONE_REQUEST)
     profile = replace(known, name="local", reports_model=True, headers=headers)
-    return build_model(profile, base_url=f"{server.url}/v1", api_key=server.key)
+    return build_model(profile, base_url=f"{server.url}/v1", api_key=server.key, provider="local")
 
 
 class _Key(Struct, frozen=True):
