@@ -41,6 +41,9 @@ def cost(rates: Rates, usage: Usage) -> Decimal | None:
     band = _band(rates, usage.input_tokens) if rates.bands else rates
     read = usage.cache_read_tokens or 0
     written = usage.cache_write_tokens or 0
+    if not (read or written):
+        plain = multiply_money(band.input, usage.input_tokens)
+        return _dollars(add_money(plain, multiply_money(band.output, usage.output_tokens)), rates.request)
     written_1h = min(usage.cache_write_1h_tokens or 0, written)
     ordinary = max(0, usage.input_tokens - read - written)
     rows = (

@@ -99,14 +99,14 @@ class MeterLayer:
         events = call_next(attempt.call)
         try:
             async for event in events:
-                if isinstance(event, (TextDelta, ReasoningDelta)):
+                if type(event) is TextDelta or type(event) is ReasoningDelta:
                     text = event.text
                     attempt.heard += len(text) if text.isascii() else 4 * len(text)
                     attempt.visible = True
-                elif isinstance(event, ToolCallDelta):
+                elif type(event) is ToolCallDelta:
                     attempt.heard += len(event.name) + len(event.arguments)
                     attempt.visible = True
-                elif isinstance(event, ChatEnd):
+                elif type(event) is ChatEnd:
                     yield AttemptEnded(await self._finish(attempt, event.response))
                 else:
                     attempt.started = True

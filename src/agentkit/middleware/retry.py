@@ -67,7 +67,7 @@ class Retry:
                 async for event in events:
                     if visible:
                         yield event
-                    elif isinstance(event, ChatStart):
+                    elif type(event) is ChatStart:
                         start = event
                     else:
                         visible = event.visible
@@ -125,12 +125,12 @@ class RetryTools:
             events = call_next(call)
             try:
                 async for event in events:
-                    if isinstance(event, ToolStarted):
+                    if type(event) is ToolStarted:
                         if told:
                             continue
                         told = True
                     else:
-                        progressed = progressed or not isinstance(event, ToolEnded)
+                        progressed = progressed or type(event) is not ToolEnded
                     yield event
                 return
             except Exception as error:

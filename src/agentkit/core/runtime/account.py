@@ -124,14 +124,18 @@ class RunAccount:
             account.records.append(record)
             account.tally.add(record.usage, record.cost, calls=calls)
             account = account.parent
-        output = record.usage.output_tokens
-        if output is not None and record.accepted:
-            self._remember_output(record.model, output)
+        if self._outputs is not None:
+            self._remember_output(self._outputs, record)
 
     def likely_output(self, model: str) -> int | None:
         """Return the 95th percentile of this run's answers of that model in tokens, None before the first."""
-        kept = self._outputs.get(model) if self._outputs else None
-        if not kept:
+        outputs = self._outputs
+        if outputs is None:
+            outputs = self._outputs = {}
+            for record in self.records:
+                self._remember_output(outputs, record)
+        kept = outputs.get(model)
+        if kept is None:
             return None
         return kept[1][min(len(kept[1]) - 1, int(len(kept[1]) * 0.95))]
 
@@ -152,10 +156,12 @@ class RunAccount:
             self._tools = (request.tools, sum(spec_tokens(spec) for spec in request.tools))
         return known + self._tools[1]
 
-    def _remember_output(self, model: str, tokens: int) -> None:
-        if self._outputs is None:
-            self._outputs = {}
-        latest, ordered = self._outputs.setdefault(model, ([], []))
+    @staticmethod
+    def _remember_output(outputs: dict[str, tuple[list[int], list[int]]], record: CostRecord) -> None:
+        tokens = record.usage.output_tokens
+        if tokens is None or not record.accepted:
+            return
+        latest, ordered = outputs.setdefault(record.model, ([], []))
         latest.append(tokens)
         insort(ordered, tokens)
         if len(latest) > _OUTPUTS_KEPT:

@@ -209,8 +209,26 @@ class RunContext:
         if self._names is None:
             self._names = {}
         copy = RunContext.__new__(RunContext)
-        for name in RunContext.__slots__:
-            setattr(copy, name, getattr(self, name))
+        copy.correlation_id = self.correlation_id
+        copy.scope = self.scope
+        copy.budget = self.budget
+        copy.services = self.services
+        copy.meters = self.meters
+        copy.depth = self.depth
+        copy.cancel = self.cancel
+        copy.autonomy = self.autonomy
+        copy.actor_budget = self.actor_budget
+        copy.signal_channel = self.signal_channel
+        copy.mode = self.mode
+        copy.deadline = self.deadline
+        copy.path = self.path
+        copy.account = self.account
+        copy.sink = self.sink
+        copy.span = self.span
+        copy.turn = self.turn
+        copy.resuming = self.resuming
+        copy.decisions = self.decisions
+        copy._names = self._names
         return copy
 
     @property
