@@ -222,6 +222,31 @@ async def test_exhausted_inside_a_parallel_batch(place, on_exceeded):
         assert last.cost == budget.spent() == Decimal("0.012")
 
 
+async def test_a_ceiling_lets_the_siblings_come_to_their_own_end(place):
+    """One child meets the ceiling while another is inside a write: that write finishes and is recorded as done."""
+    log = []
+
+    @tool(effect="write")
+    async def save() -> str:
+        """Save, slowly."""
+        for _ in range(200):
+            await asyncio.sleep(0)
+        log.append("save")
+        return "saved"
+
+    ann = Agent("ann", Binding(ScriptedModel([wish("save"), say("ann dug")]), price="1/1"), tools=[save])
+    bob = Agent("bob", Binding(ScriptedModel([say("bob dug")]), price="1/1"))
+    lead = ScriptedModel([wish("ann", "bob", arguments=TASK), say("lead done")])
+    agent = Agent("lead", Binding(lead, price="1/1"), tools=[ann.as_tool(), bob.as_tool()])
+    async with place:
+        with pytest.raises(MeterExceeded):
+            await agent.run("go", await place.context(Budget("0.005")))
+        assert log == ["save"]
+        last = await agent.resume("req-1", await place.context(Budget("1.00")))
+        assert answered(last.messages) == ["ann dug", "bob dug"]
+        assert (last.output, log) == ("lead done", ["save"])
+
+
 async def test_a_ceiling_met_in_a_child_nested_by_hand(place):
     """A tool that runs an agent on ctx.child(): resuming makes the call again and the child goes on where it was."""
     log = []
