@@ -92,6 +92,7 @@ def test_every_file_has_a_room() -> None:
         str(path.relative_to(SRC))
         for path in FILES
         if str(path.relative_to(SRC)) not in known
-        and room_of("agentkit." + ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__")) is None
+        and room_of("agentkit." + ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__"))
+        is None
     ]
     assert not homeless

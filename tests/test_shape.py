@@ -84,10 +84,14 @@ def test_comments_and_places(path: Path) -> None:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT and token.line.strip().startswith("#"):
             run += 1
-            assert run <= MOST_COMMENT_LINES, f"line {token.start[0]}: a comment of more than {MOST_COMMENT_LINES} lines"
+            assert run <= MOST_COMMENT_LINES, (
+                f"line {token.start[0]}: a comment of more than {MOST_COMMENT_LINES} lines"
+            )
         elif token.type not in (tokenize.NL, tokenize.COMMENT):
             run = 0
     assert not re.search(r"/work/|/tmp/|/root/|\bTODO\b|\bFIXME\b", text)
     if "cli" not in path.relative_to(SRC).parts:
-        calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and named(node.func) == "print"]
+        calls = [
+            node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and named(node.func) == "print"
+        ]
         assert not calls, f"print on line {calls[0].lineno}"

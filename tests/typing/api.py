@@ -45,7 +45,9 @@ def plain(number: int) -> int:
     return number
 
 
-async def layer(call: Call[ChatRequest], call_next: CallNext[ChatRequest, ChatEvent]) -> AsyncGenerator[ChatEvent, None]:
+async def layer(
+    call: Call[ChatRequest], call_next: CallNext[ChatRequest, ChatEvent]
+) -> AsyncGenerator[ChatEvent, None]:
     """Pass everything through."""
     async with aclosing(call_next(call)) as events:
         async for event in events:
