@@ -43,46 +43,102 @@ def room_of(module: str) -> str | None:
     return None
 
 
-def imports(path: Path) -> Iterator[tuple[str, int, bool]]:
+def imports(tree: ast.AST) -> Iterator[tuple[str, int, bool]]:
     """Yield each import of ours: module, line, and whether it stands inside a function."""
-    tree = ast.parse(path.read_text())
     inside: set[ast.AST] = set()
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             inside.update(ast.walk(node))
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "agentkit":
-            modules = [node.module]
-            if room_of(node.module) is None:
-                modules = [f"{node.module}.{alias.name}" for alias in node.names]
-            for module in modules:
-                yield module, node.lineno, node in inside
+        modules: list[str] = []
+        if isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            modules = [base] if node.level or room_of(base) else [f"{base}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
-            for alias in node.names:
-                if alias.name.split(".")[0] == "agentkit":
-                    yield alias.name, node.lineno, node in inside
-        elif isinstance(node, ast.ImportFrom) and node.level:
-            raise AssertionError(f"{path}:{node.lineno}: relative import; write the whole name")
+            modules = [alias.name for alias in node.names]
+        for module in modules:
+            if module.startswith(".") or module.split(".")[0] == "agentkit":
+                yield module, node.lineno, node in inside
+
+
+def wrong_imports(source: str, own: str) -> list[str]:
+    """Return what a file of this room imports and may not."""
+    wrong = []
+    for module, line, hidden in imports(ast.parse(source)):
+        other = room_of(module)
+        if module.startswith("."):
+            wrong.append(f"line {line}: relative import; write the whole name")
+        elif other is None:
+            if module != "agentkit.__version__":
+                wrong.append(f"line {line}: {module} comes through the front door, which hides its room")
+        elif hidden and own not in LAZY_ROOMS:
+            wrong.append(f"line {line}: {module} is imported inside a function; only calls and cli may")
+        elif other != own and FLOORS[other] >= FLOORS[own] and (own, other) != ("core.contracts", "errors"):
+            wrong.append(f"line {line}: {own} (floor {FLOORS[own]}) imports {module} (floor {FLOORS[other]})")
+    return wrong
+
+
+def room_of_file(path: Path) -> str | None:
+    """Return the room a file lies in."""
+    return room_of("agentkit." + ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SRC)))
 def test_imports_only_lower_floors(path: Path) -> None:
     """A file imports its own room and lower floors, nothing beside or above."""
-    own = room_of("agentkit." + ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__"))
-    wrong = []
-    for module, line, hidden in imports(path):
-        other = room_of(module)
-        if path in LAZY_FRONTS or other is None or own is None:
-            continue
-        if other == own:
-            if hidden and own not in LAZY_ROOMS:
-                wrong.append(f"line {line}: {module} is imported inside a function, which hides a ring")
-            continue
-        if FLOORS[other] >= FLOORS[own] and not (own == "core.contracts" and other == "errors"):
-            wrong.append(f"line {line}: {own} (floor {FLOORS[own]}) imports {module} (floor {FLOORS[other]})")
-        elif hidden and own not in LAZY_ROOMS:
-            wrong.append(f"line {line}: {module} is imported inside a function; only calls and cli may")
+    own = room_of_file(path)
+    if path in LAZY_FRONTS or own is None:
+        return
+    wrong = wrong_imports(path.read_text(), own)
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("path", sorted(LAZY_FRONTS), ids=lambda path: str(path.relative_to(SRC)))
+def test_lazy_fronts_load_nothing_above_them(path: Path) -> None:
+    """The two fronts name higher rooms for type checkers only: at import they load none."""
+    tree = ast.parse(path.read_text())
+    typed = {
+        node
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }
+    own = room_of_file(path)
+    at_import = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom)) and node not in typed]
+    for node in at_import:
+        for module, line, _ in imports(ast.Module([node], [])):
+            other = room_of(module)
+            assert own is not None and other is not None and FLOORS[other] <= FLOORS[own], f"line {line}: {module}"
+
+
+@pytest.mark.parametrize(
+    ("own", "source"),
+    [
+        ("core.contracts", "from agentkit.core.runtime import Budget"),
+        ("middleware", "from agentkit.providers import scripted"),
+        ("middleware", "import agentkit.stores.sqlite"),
+        ("catalog", "from agentkit.schema import Output"),
+        ("errors", "from agentkit.core.contracts import Usage"),
+        ("cognition", "if TYPE_CHECKING:\n    from agentkit.calls import Answer"),
+        ("durable", "def f():\n    from agentkit.errors import StoreError"),
+        ("tools", "from agentkit import ask"),
+        ("tools", "from agentkit.core import runtime, nothing"),
+        ("tools", "from .tool import tool"),
+        ("calls", "def f():\n    from agentkit.agents import Agent"),
+    ],
+)
+def test_a_wrong_import_is_found(own: str, source: str) -> None:
+    """Imports beside or above, for types, inside functions, relative or through the front door are found."""
+    assert wrong_imports(source, own)
+
+
+def test_a_right_import_is_let_through() -> None:
+    """Own room, lower floors, other packages, and inside functions where the design says so."""
+    assert not wrong_imports(
+        "import msgspec\nfrom agentkit.errors import ToolError\nfrom agentkit.tools import tool", "tools"
+    )
+    assert not wrong_imports("def f():\n    from agentkit.providers import scripted", "calls")
+    assert not wrong_imports("from agentkit.errors import MoneyPrecisionError", "core.contracts")
 
 
 def test_every_file_has_a_room() -> None:
@@ -91,8 +147,6 @@ def test_every_file_has_a_room() -> None:
     homeless = [
         str(path.relative_to(SRC))
         for path in FILES
-        if str(path.relative_to(SRC)) not in known
-        and room_of("agentkit." + ".".join(path.relative_to(SRC).with_suffix("").parts).removesuffix(".__init__"))
-        is None
+        if str(path.relative_to(SRC)) not in known and room_of_file(path) is None
     ]
     assert not homeless

@@ -6,6 +6,7 @@ import ast
 import io
 import re
 import tokenize
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ MOST_FUNCTION_LINES = 60
 MOST_COMMENT_LINES = 5
 ASSEMBLING_CONTEXTS = {"asynccontextmanager", "contextmanager"}
 SAFE = {"aclosing", "closing", "suppress"}
+PLACES = re.compile(r"/work\b|/tmp\b|/root\b|\bshared/|\bTODO\b|\bFIXME\b")
 
 
 def functions(tree: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -31,23 +33,43 @@ def named(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def yields_under(node: ast.AST, held: list[str]) -> list[tuple[int, list[str]]]:
-    """Return each yield of one function with the scopes that are open around it."""
-    found: list[tuple[int, list[str]]] = []
+def yields_under(node: ast.AST, held: tuple[str, ...] = ()) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield the line of each yield of one function, with the scopes that are open around it."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+        if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
             continue
-        if isinstance(child, (ast.With, ast.AsyncWith)):
-            inner = held + [named(item.context_expr) for item in child.items]
-            for statement in child.body:
-                found += yields_under(statement, inner)
-                if isinstance(statement, ast.Expr) and isinstance(statement.value, (ast.Yield, ast.YieldFrom)):
-                    found.append((statement.lineno, inner))
-        else:
-            if isinstance(child, (ast.Yield, ast.YieldFrom)):
-                found.append((child.lineno, held))
-            found += yields_under(child, held)
-    return found
+        if isinstance(child, (ast.Yield, ast.YieldFrom)):
+            yield child.lineno, held
+        opened = (
+            [named(item.context_expr) for item in child.items] if isinstance(child, (ast.With, ast.AsyncWith)) else []
+        )
+        yield from yields_under(child, (*held, *opened))
+
+
+def open_scopes(tree: ast.AST) -> list[str]:
+    """Return what yields while a scope is open, but for the functions that are context managers."""
+    return [
+        f"line {line}: {function.name} yields inside {', '.join(held)}"
+        for function in functions(tree)
+        if not {named(decorator) for decorator in function.decorator_list} & ASSEMBLING_CONTEXTS
+        for line, held in yields_under(function)
+        if set(held) - SAFE
+    ]
+
+
+def checking_asserts(tree: ast.AST) -> list[str]:
+    """Return the asserts that do more than tell a type checker what a value is; -O would take them away."""
+    return [
+        f"line {node.lineno}: assert {ast.unparse(node.test)}; raise an error instead"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assert) and not _narrows(node.test)
+    ]
+
+
+def _narrows(test: ast.expr) -> bool:
+    if isinstance(test, ast.Compare):
+        return isinstance(test.ops[0], ast.IsNot) and ast.unparse(test.comparators[0]) == "None"
+    return isinstance(test, ast.Call) and named(test) == "isinstance"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SRC)))
@@ -62,11 +84,9 @@ def test_shape_of_a_file(path: Path) -> None:
         length = (function.end_lineno or function.lineno) - function.lineno + 1
         if length > MOST_FUNCTION_LINES and not _mostly_signature(function):
             problems.append(f"line {function.lineno}: {function.name} has {length} lines")
-        if {named(decorator) for decorator in function.decorator_list} & ASSEMBLING_CONTEXTS:
-            continue
-        for line, held in yields_under(function, []):
-            if set(held) - SAFE:
-                problems.append(f"line {line}: yield inside {', '.join(held)}")
+    problems += open_scopes(tree)
+    if path.relative_to(SRC).parts[0] != "testing":
+        problems += checking_asserts(tree)
     assert not problems, "\n".join(problems)
 
 
@@ -89,9 +109,34 @@ def test_comments_and_places(path: Path) -> None:
             )
         elif token.type not in (tokenize.NL, tokenize.COMMENT):
             run = 0
-    assert not re.search(r"/work/|/tmp/|/root/|\bTODO\b|\bFIXME\b", text)
+    assert not PLACES.search(text)
     if "cli" not in path.relative_to(SRC).parts:
         calls = [
             node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and named(node.func) == "print"
         ]
         assert not calls, f"print on line {calls[0].lineno}"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "async with timeout(1):\n        yield",
+        "async with aclosing(s):\n        async with timeout(1):\n            yield",
+        "async with aclosing(s), timeout(1):\n        async for x in s:\n            yield x",
+        "with scope():\n        if a:\n            b = yield",
+        "try:\n        pass\n    finally:\n        with scope():\n            yield",
+    ],
+)
+def test_an_open_scope_around_a_yield_is_found(body: str) -> None:
+    """The reader of syntax trees sees a scope at any depth, and none where only generators are closed."""
+    assert len(open_scopes(ast.parse(f"async def f():\n    {body}"))) == 1
+    assert not open_scopes(
+        ast.parse("async def f():\n    async with aclosing(s):\n        async for x in s:\n            yield x")
+    )
+    assert not open_scopes(ast.parse("async def f():\n    async with scope():\n        def g():\n            yield"))
+
+
+def test_an_assert_that_checks_input_is_found() -> None:
+    """Asserts may narrow a type, and nothing else."""
+    assert len(checking_asserts(ast.parse("assert n > 0\nassert x is None\nassert name"))) == 3
+    assert not checking_asserts(ast.parse("assert x is not None\nassert isinstance(x, dict)"))
