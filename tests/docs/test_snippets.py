@@ -6,10 +6,16 @@ import ast
 import asyncio
 import inspect
 import re
+import shlex
+import subprocess
+import sys
 import textwrap
+import tomllib
 from pathlib import Path
 
 import pytest
+
+from agentkit.cli.main import _parser
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -62,12 +68,46 @@ def test_snippets_with_the_real_model_run(page: Path, tmp_path: Path, monkeypatc
     assert run(page, server=True) == wanted
 
 
+def commands(page: Path, *, run: bool) -> list[list[str]]:
+    """Return the words of each shell command of a page: of the blocks to run, or of the others."""
+    found = []
+    for _, language, mark, code in blocks(page):
+        if language in {"bash", "console"} and (mark == "run") == run:
+            lines = code.replace("\\\n", " ").splitlines()
+            if language == "console":
+                lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+            found += [shlex.split(line, comments=True) for line in lines]
+    return [words for words in found if words]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_are_ones_that_exist(page: Path) -> None:
+    """The options of the agentkit command, scripts and extras that a page shows are there."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for words in commands(page, run=False):
+        if words[0] == "agentkit":
+            assert _parser().parse_args(words[1:]).action
+        elif words[0] == "bash" and (ROOT / "scripts").is_dir():
+            assert (ROOT / words[1]).is_file(), words
+        elif words[:2] == ["pip", "install"]:
+            for named in re.findall(r"agentkit-core\[([^\]]+)\]", " ".join(words)):
+                assert set(named.split(",")) <= set(extras), named
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_marked_commands_run(page: Path, tmp_path: Path) -> None:
+    """Commands marked `run` end with exit code 0."""
+    for words in commands(page, run=True):
+        assert words[0] == "agentkit", words
+        subprocess.run([sys.executable, "-m", "agentkit.cli", *words[1:]], check=True, cwd=tmp_path, timeout=60)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_blocks_are_marked_right(page: Path) -> None:
     """Every block has a known language, and every mark is one of ours, with a reason where it skips."""
     for line, language, mark, _ in blocks(page):
         assert language in LANGUAGES, f"line {line}: {language}"
-        assert not mark or mark == "server" or re.fullmatch(r"not run: .+", mark), f"line {line}: {mark}"
+        assert not mark or mark in {"server", "run"} or re.fullmatch(r"not run: .+", mark), f"line {line}: {mark}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
