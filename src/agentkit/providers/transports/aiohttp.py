@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
-import ssl
 import urllib.request
 from collections.abc import AsyncGenerator, Mapping
-from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -28,6 +26,8 @@ _LARGE = 1 << 20
 
 class AiohttpTransport:
     """Sends over aiohttp; sessions belong to their event loop and close with it, or with `aclose`.
+
+    All of them share the TLS context that aiohttp makes when it is imported: loading certificates once is enough.
 
     Proxies come from the environment (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), certificates from the system or
     SSL_CERT_FILE. `connections` is the most at once per loop; further requests wait. Redirects are not followed.
@@ -71,7 +71,7 @@ class AiohttpTransport:
     async def _open(self) -> _Session:
         import aiohttp
 
-        connector = aiohttp.TCPConnector(ssl=_tls(), limit=self._connections, keepalive_timeout=_KEEP_ALIVE)
+        connector = aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=_KEEP_ALIVE)
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=self._timeouts.connect, sock_read=self._timeouts.idle, ceil_threshold=60
         )
@@ -164,11 +164,6 @@ def _failure(error: Exception, where: str) -> ProviderError:
     if isinstance(error, (aiohttp.SocketTimeoutError, TimeoutError)):
         return StreamBroken("The server went silent: not a byte within the idle limit.")
     return StreamBroken(f"The connection broke: {type(error).__name__}: {what}")
-
-
-@cache
-def _tls() -> ssl.SSLContext:
-    return ssl.create_default_context()
 
 
 def _proxy_for(url: str) -> str | None:
