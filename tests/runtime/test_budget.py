@@ -233,16 +233,16 @@ async def test_an_account_is_kept_by_run_and_restored_once(make):
         call = make.call("0.25", ctx=ctx)
         await budget.guard(call)
         budget.settle(call, make.row(call, "0.25"))
-    saved = budget.account("run-a")
+    saved = budget.account("t", "run-a")
     assert saved.spent == Decimal("0.50") and saved.calls == 2 and saved.version == 2
-    budget.restore("run-a", saved)
+    budget.restore("t", "run-a", saved)
     assert budget.spent() == Decimal("0.50"), "seen before"
     other = Budget(5)
-    other.restore("run-a", saved)
-    other.restore("run-a", saved)
+    other.restore("t", "run-a", saved)
+    other.restore("t", "run-a", saved)
     assert other.spent() == Decimal("0.50") and other.calls == 2 and other.usage == Usage(20, 10)
     newer = AccountState(Decimal("0.75"), 0, 3, Usage(30, 15), 3)
-    other.restore("run-a", newer)
+    other.restore("t", "run-a", newer)
     assert other.spent() == Decimal("0.75") and other.calls == 3
-    other.forget("run-a")
-    assert other.account("run-a") == AccountState() and other.spent() == Decimal("0.75")
+    other.forget("t", "run-a")
+    assert other.account("t", "run-a") == AccountState() and other.spent() == Decimal("0.75")

@@ -158,7 +158,7 @@ class Dispatch:
         key = CallKey(run.ctx.correlation_id, run.ctx.path, turn, slotted.position)
         decision = run.ctx.decisions.get(pending_id(key)) if run.resumed else None
         verdict = None if decision is None or decision.verdict == "ask" else decision.verdict
-        request = ToolRequest(tool, call, key, None, verdict)
+        request = ToolRequest(tool, call, key, None, verdict, decision.reason if decision is not None else "")
         watch = Watch(run, turn, slotted.position) if run.ctx.sink is not None or slotted.acts else None
         try:
             return await run.invoker.invoke_tool(request, run.ctx, watch=watch)

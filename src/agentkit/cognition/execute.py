@@ -118,9 +118,9 @@ async def _drive(run: Run, cognition: Cognition) -> AgentResult[object]:
 
 def _count(ctx: RunContext, state: RunState) -> None:
     """Add what a stored run used to the budget and to its callers' accounts, as far as they have not counted it."""
-    run_id, budget, caller = ctx.correlation_id, ctx.budget, ctx.account.parent
+    tenant, run_id, budget, caller = ctx.scope.tenant, ctx.correlation_id, ctx.budget, ctx.account.parent
     if not ctx.path:
-        budget.restore(run_id, state.account)
+        budget.restore(tenant, run_id, state.account)
     elif caller is None or not caller.behind:
         state.carried = state.account
     elif state.account != state.carried:
@@ -128,9 +128,9 @@ def _count(ctx: RunContext, state: RunState) -> None:
         while account is not None:
             account.tally.replace(state.carried, state.account)
             account = account.parent
-        whole = Tally(budget.account(run_id))
+        whole = Tally(budget.account(tenant, run_id))
         whole.replace(state.carried, state.account)
-        budget.restore(run_id, whole.state())
+        budget.restore(tenant, run_id, whole.state())
 
 
 def _forget(ctx: RunContext) -> None:
@@ -138,4 +138,4 @@ def _forget(ctx: RunContext) -> None:
     for meter in ctx.all_meters:
         forget = getattr(meter, "forget", None)
         if forget is not None:
-            forget(ctx.correlation_id)
+            forget(ctx.scope.tenant, ctx.correlation_id)

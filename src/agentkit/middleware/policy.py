@@ -73,7 +73,7 @@ class Policy:
         if decision.verdict == "allow" and (reason := _needs_person(call)):
             decision = Decision.ask(reason)
         if decision.verdict != "deny" and request.decision == "deny":
-            decision = Decision.deny("a person denied it")
+            decision = Decision.deny(request.decision_reason or "a person denied it")
         if decision.verdict == "ask":
             decision = await _by_person(call, decision.reason)
             if decision.verdict == "allow":

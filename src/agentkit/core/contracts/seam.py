@@ -90,7 +90,7 @@ class CallKey(Struct, frozen=True):
 class ToolRequest(Struct, frozen=True):
     """One tool call with the tool it is for; `bound` are its validated arguments, None until a layer checked them.
 
-    `decision` is a person's answer to an earlier ask, given on resume.
+    `decision` is a person's answer to an earlier ask, given on resume, with its reason.
     """
 
     tool: ToolPort
@@ -98,6 +98,7 @@ class ToolRequest(Struct, frozen=True):
     key: CallKey
     bound: object = None
     decision: Literal["allow", "deny"] | None = None
+    decision_reason: str = ""
 
 
 CallNext: TypeAlias = Callable[[Call[Req]], AsyncGenerator[Ev, None]]
@@ -203,7 +204,7 @@ class EventSink(Protocol):
 class Meter(Protocol):
     """Something that counts and may refuse. None is no verdict.
 
-    Optional, found by name: `reserve(call)`, `settle(call, usage, cost, outcome)`, `release(call)`.
+    Optional, found by name: `reserve(call)`, `settle(call, record)`, `release(call)`.
     """
 
     async def guard(self, call: Call[ChatRequest] | None = None, /) -> Charge | None:

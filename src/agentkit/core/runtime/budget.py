@@ -13,6 +13,7 @@ from agentkit.core.contracts import (
     Charge,
     ChatRequest,
     CostRecord,
+    Ctx,
     Money,
     OnExceeded,
     Quote,
@@ -91,7 +92,7 @@ class Budget:
         spent = ZERO if spent_usd is None else to_money(spent_usd)
         whole("Budget", "calls", calls, 0)
         self._total = Tally(AccountState(spent, 1 if spent_usd is None else 0, calls, usage))
-        self._accounts: dict[str, Tally] = {}
+        self._accounts: dict[tuple[str, str], Tally] = {}
         self._lock = threading.Lock()
         self._room = WaitingRoom()
         self._uncertain = ZERO
@@ -196,10 +197,10 @@ class Budget:
         with self._lock:
             return self._charge(self._crossed())
 
-    def account(self, run_id: str) -> AccountState:
-        """Return what this run used, as a checkpoint stores it."""
+    def account(self, tenant: str, run_id: str) -> AccountState:
+        """Return what this tenant's run used, as a checkpoint stores it."""
         with self._lock:
-            tally = self._accounts.get(run_id)
+            tally = self._accounts.get((tenant, run_id))
             return tally.state() if tally else AccountState()
 
     async def guard(self, call: Call[ChatRequest] | None = None, /) -> Charge:
@@ -227,7 +228,7 @@ class Budget:
         with self._lock:
             if call is not None:
                 self._room.drop((call.id, call.attempt))
-            self._book("" if call is None else call.ctx.correlation_id, usage, priced, calls=1)
+            self._book(None if call is None else call.ctx, usage, priced, calls=1)
         return self._answer(self.verdict())
 
     def settle(self, call: Call[ChatRequest], record: CostRecord, /) -> None:
@@ -236,7 +237,7 @@ class Budget:
             held = self._room.drop((call.id, call.attempt))
             if held is not None and record.cost is None and record.accepted and held.quote.cost is not None:
                 self._uncertain = add_money(self._uncertain, held.quote.cost)
-            self._book(record.run_id, record.usage, record.cost, calls=1 if record.accepted else 0)
+            self._book(call.ctx, record.usage, record.cost, calls=1 if record.accepted else 0)
 
     def release(self, call: Call[ChatRequest], /) -> None:
         """Give the attempt's reservation back untouched: it never reached the provider."""
@@ -244,19 +245,19 @@ class Budget:
             self._room.drop((call.id, call.attempt))
             self._room.wake()
 
-    def restore(self, run_id: str, state: AccountState) -> None:
+    def restore(self, tenant: str, run_id: str, state: AccountState) -> None:
         """Add what a checkpoint says this run used, unless this budget has already seen that version of it."""
         with self._lock:
-            mine = self._accounts.get(run_id)
+            mine = self._accounts.get((tenant, run_id))
             if mine is not None and mine.version >= state.version:
                 return
             self._total.replace(mine.state() if mine else AccountState(), state)
-            self._accounts[run_id] = Tally(state)
+            self._accounts[tenant, run_id] = Tally(state)
 
-    def forget(self, run_id: str) -> None:
+    def forget(self, tenant: str, run_id: str) -> None:
         """Drop the account of a finished run; the totals stay."""
         with self._lock:
-            self._accounts.pop(run_id, None)
+            self._accounts.pop((tenant, run_id), None)
 
     def semaphore(self, depth: int = 0) -> Semaphore:
         """Return the fan-out pool of this depth on the running loop, made on first use."""
@@ -277,12 +278,13 @@ class Budget:
     def _committed(self) -> Decimal:
         return add_money(self._total.spent, self._uncertain) if self._uncertain else self._total.spent
 
-    def _book(self, run_id: str, usage: Usage, cost: Decimal | None, *, calls: int) -> None:
+    def _book(self, ctx: Ctx | None, usage: Usage, cost: Decimal | None, *, calls: int) -> None:
         self._total.add(usage, cost, calls=calls)
-        if run_id:
-            tally = self._accounts.get(run_id)
+        if ctx is not None:
+            key = (ctx.scope.tenant, ctx.correlation_id)
+            tally = self._accounts.get(key)
             if tally is None:
-                tally = self._accounts[run_id] = Tally()
+                tally = self._accounts[key] = Tally()
             tally.add(usage, cost, calls=calls)
         self._room.wake()
 
