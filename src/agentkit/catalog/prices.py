@@ -16,7 +16,7 @@ from agentkit.core.contracts import Rates
 __all__ = ["DEFAULT_PRICES", "PriceRow", "PriceTable", "family"]
 
 STANDARD_TIERS = frozenset({"default", "standard", "auto", "on_demand"})
-_DATED = re.compile(r"(?P<name>.+?)[-@](?P<year>\d{4})-?(?P<month>\d{2})-?(?P<day>\d{2})")
+_DATED = re.compile(r"(?P<name>.+?)[-@](?P<year>\d{4})-?(?P<month>\d{2})-?(?P<day>\d{2})", re.ASCII)
 
 
 class PriceRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,13 +43,14 @@ class PriceTable:
             self._add(row)
 
     def find(self, provider: str, model: str, *, at: datetime | None = None, tier: str | None = None) -> Rates | None:
-        """Return the rates in force at `at` (now when None), None when there are none."""
+        """Return the rates in force on the UTC day of `at` (now when None), None when there are none."""
         rows = self._rows(provider, model)
         if not rows and (base := family(model)) is not None:
             rows = self._rows(provider, base)
         if not rows:
             return None
-        day = (at or datetime.now(UTC)).date()
+        moment = at or datetime.now(UTC)
+        day = (moment if moment.tzinfo is None else moment.astimezone(UTC)).date()
         wanted = None if tier in STANDARD_TIERS else tier
         best: PriceRow | None = None
         for row in rows:
