@@ -11,7 +11,9 @@ async def main(model: str = "scripted:I see.") -> int:
     async with CallRuntime() as calls:
         ctx = calls.context("chat-1", Scope(tenant="acme", user="ada", session="s1"))
         for said in ("I am Ada.", "I like engines.", "Who am I?"):
-            answer = await calls.ask(Binding(model), [*history, UserMessage(said)], ctx=ctx, instructions="" if history else "Be brief.")
+            answer = await calls.ask(
+                Binding(model), [*history, UserMessage(said)], ctx=ctx, instructions="" if history else "Be brief."
+            )
             history = list(answer.messages)
             print(f"> {said}\n{answer.text}")
     return len(history)
