@@ -13,6 +13,7 @@ from agentkit.core.runtime.account import RunAccount, Tally
 from agentkit.core.runtime.context import RunContext
 from agentkit.durable import RunSlot, RunState, to_decisions
 from agentkit.errors import AgentkitError, ConfigurationError, RunConflict
+from agentkit.observe import Level, log_event
 
 __all__ = ["execute", "resume"]
 
@@ -91,9 +92,12 @@ async def _drive(run: Run, cognition: Cognition) -> AgentResult[object]:
         )
         ctx.span = span
     failure: BaseException | None = None
+    agent = run.job.agent
+    log_event("run.started", ctx, agent=agent, resumed=run.resumed)
     try:
         await run.started()
         result = await cognition.drive(run)
+        log_event("run.ended", ctx, agent=agent, stop_reason=result.stop_reason, calls=result.calls, cost=result.cost)
         if ctx.sink is not None:
             await ctx.sink.put(RunEnded(ctx.sink.next_seq(), ctx.path, run.state.turn, result))
         if not (result.is_suspended or ctx.path):
@@ -102,6 +106,8 @@ async def _drive(run: Run, cognition: Cognition) -> AgentResult[object]:
         return result
     except BaseException as error:
         failure = error
+        level: Level = "warning" if isinstance(error, Exception) else "info"
+        log_event("run.failed", ctx, agent=agent, level=level, error=type(error).__name__)
         if isinstance(error, AgentkitError):
             ctx.describe(error)
             if not error.messages:

@@ -34,6 +34,7 @@ from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.invoker import Invoker
 from agentkit.durable import RunSlot, RunState, Step
 from agentkit.errors import ConfigurationError, OutputInvalid, RunConflict, StoreError
+from agentkit.observe import log_event
 
 __all__ = ["Cognition", "Run"]
 
@@ -112,6 +113,17 @@ class Run:
         state.messages.append(message)
         state.model, state.provider, state.model_stop_reason = response.model, response.provider, response.stop_reason
         self.resumed = False
+        for attempt in response.attempts[:-1]:
+            log_event(
+                "attempt.failed",
+                self.ctx,
+                agent=self.job.agent,
+                level="warning",
+                provider=attempt.provider,
+                model=attempt.model,
+                outcome=attempt.outcome,
+                attempt=attempt.attempt,
+            )
         return response
 
     async def save(

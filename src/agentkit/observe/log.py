@@ -13,6 +13,7 @@ __all__ = ["Level", "log_event"]
 Level = Literal["debug", "info", "warning", "error"]
 
 _LOGGER = logging.getLogger("agentkit")
+_LOGGER.addHandler(logging.NullHandler())  # else the standard library prints warnings of a host that configured nothing
 _LEVELS: dict[Level, int] = {
     "debug": logging.DEBUG,
     "info": logging.INFO,
