@@ -1,0 +1,122 @@
+"""Memory and SQLite hold the same suite, which also finds what a store does wrong."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+import pytest
+
+from agentkit.stores import MemoryRunLog, open_store
+from agentkit.testing import ManualClock
+from agentkit.testing.store_suite import (
+    KEY_VALUE_CHECKS,
+    LEDGER_CHECKS,
+    RUN_LOG_CHECKS,
+    check_key_value_store,
+    check_ledger_store,
+    check_run_log,
+)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def place(request, tmp_path):
+    """Return where to open a new store."""
+    return "memory:" if request.param == "memory" else f"sqlite:{tmp_path / 'runs.db'}"
+
+
+@pytest.mark.parametrize("check", RUN_LOG_CHECKS, ids=lambda check: check.__name__)
+async def test_run_log(place, check):
+    """The run log holds each rule of the suite."""
+    clock = ManualClock()
+    store = open_store(place, clock=clock)
+    try:
+        await check(store.run_log, clock)
+    finally:
+        await store.aclose()
+
+
+@pytest.mark.parametrize("check", KEY_VALUE_CHECKS, ids=lambda check: check.__name__)
+async def test_key_value_store(place, check):
+    """The cache holds each rule of the suite."""
+    clock = ManualClock()
+    store = open_store(place, clock=clock)
+    try:
+        await check(store.kv, clock)
+    finally:
+        await store.aclose()
+
+
+@pytest.mark.parametrize("check", LEDGER_CHECKS, ids=lambda check: check.__name__)
+async def test_ledger(place, check):
+    """The ledger holds each rule of the suite."""
+    clock = ManualClock()
+    store = open_store(place, clock=clock)
+    try:
+        await check(store.ledger, clock)
+    finally:
+        await store.aclose()
+
+
+def opener(tmp_path, part):
+    """Return what opens a new file for every check."""
+    numbers = iter(range(100))
+
+    @asynccontextmanager
+    async def make(clock):
+        store = open_store(tmp_path / f"{next(numbers)}.db", clock=clock, durability="normal")
+        try:
+            yield getattr(store, part)
+        finally:
+            await store.aclose()
+
+    return make
+
+
+async def test_the_public_entries_run_every_check(tmp_path):
+    """A store of somebody else's is held by one call a port."""
+    await check_run_log(opener(tmp_path, "run_log"))
+    await check_key_value_store(opener(tmp_path, "kv"))
+    await check_ledger_store(opener(tmp_path, "ledger"))
+
+
+class Forgetful(MemoryRunLog):
+    """Leaves a refused append's records behind."""
+
+    async def append(self, slot, expected_revision, records, *, status, fence=None):
+        summary, _ = await self.read(slot)
+        revision = summary.revision if summary else 0
+        return await super().append(slot, revision, records, status=status, fence=fence)
+
+
+class Unfenced(MemoryRunLog):
+    """Does not look at the fence."""
+
+    async def append(self, slot, expected_revision, records, *, status, fence=None):
+        return await super().append(slot, expected_revision, records, status=status)
+
+
+class Shared(MemoryRunLog):
+    """Lists everybody's runs."""
+
+    async def slots(self, tenant, run_id=None, *, status=None):
+        everybody = [await MemoryRunLog.slots(self, owner, run_id, status=status) for owner in ("acme", "a", tenant)]
+        return [found for tenants in everybody for found in tenants]
+
+
+@pytest.mark.parametrize(
+    ("broken", "complaint"),
+    [
+        (Forgetful, "an append to a revision that never was was not refused"),
+        (Unfenced, "a write under a lost lease was not refused"),
+        (Shared, "another tenant's runs were listed"),
+    ],
+)
+async def test_the_suite_finds_what_is_broken(broken, complaint):
+    """A log without compare-and-set, without fences, or without tenants does not pass."""
+
+    @asynccontextmanager
+    async def make(clock):
+        yield broken(clock=clock)
+
+    with pytest.raises(AssertionError, match=complaint):
+        await check_run_log(make)
