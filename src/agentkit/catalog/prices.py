@@ -59,12 +59,16 @@ class PriceTable:
                 best = row
         return None if best is None else best.rates
 
+    def names(self, provider: str) -> list[str]:
+        """Return every model name this table has of the provider, whatever the day and tier of its rules."""
+        names = dict.fromkeys(name for owner, name in self._own if owner == provider)
+        if self._ships:
+            names |= dict.fromkeys(load_snapshot().models.get(provider, {}))
+        return list(names)
+
     def nearest(self, provider: str, model: str) -> list[str]:
         """Return up to three names of this provider that look like the model's."""
-        names = [name for owner, name in self._own if owner == provider]
-        if self._ships:
-            names += load_snapshot().models.get(provider, {})
-        return get_close_matches(model, names, n=3, cutoff=0.5)
+        return get_close_matches(model, self.names(provider), n=3, cutoff=0.5)
 
     def with_rule(self, row: PriceRow) -> PriceTable:
         """Return a copy with one more rule; a later rule of the same day beats an earlier one."""

@@ -15,6 +15,7 @@ from agentkit.errors import (
     OutputInvalid,
     RateLimited,
     Refused,
+    UnpricedModel,
 )
 
 __all__ = ["BAD_INPUT", "FAILED", "INTERRUPTED", "LIMIT", "NO_ANSWER", "Failure", "failure_of"]
@@ -52,9 +53,14 @@ def failure_of(error: Exception) -> Failure | None:
 
 def _judged(error: AgentkitError) -> tuple[int, str]:
     if isinstance(error, OutputInvalid):
-        return NO_ANSWER, "Try a larger model, or a simpler schema."
+        return NO_ANSWER, "Try a larger model, more --max-tokens, or a simpler schema."
     if isinstance(error, Refused):
         return NO_ANSWER, ""
+    if isinstance(error, UnpricedModel):
+        return (
+            BAD_INPUT,
+            "Add --price IN/OUT, in dollars per million tokens, such as --price 1.25/10; --price 0 is free.",
+        )
     if isinstance(error, (ConfigurationError, MoneyPrecisionError)):
         return BAD_INPUT, ""
     if isinstance(error, MeterExceeded):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
+import math
+import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 
-from agentkit.cli.failure import INTERRUPTED, Failure, failure_of
+from agentkit.cli.failure import FAILED, INTERRUPTED, Failure, failure_of
 
 __all__ = ["main"]
 
@@ -18,17 +21,22 @@ _EPILOG = """exit codes: 0 answered; 1 the model or a tool failed; 2 bad input (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a sign is no reason to fail
     parser = _parser()
     options = parser.parse_args(argv)
     action: Callable[[argparse.Namespace], Coroutine[object, object, int]] = options.action
     try:
-        return asyncio.run(action(options))
+        code = asyncio.run(action(options))
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        _report(Failure(INTERRUPTED, "KeyboardInterrupt", "interrupted"), as_json=getattr(options, "json", False))
         return INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()
-        return 1
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to flush goes nowhere
+        return FAILED
     except Exception as error:
         failure = failure_of(error)
         if failure is None:
@@ -43,6 +51,36 @@ def _report(failure: Failure, *, as_json: bool) -> None:
     print(f"agentkit: {failure.message}", file=sys.stderr)
     if failure.hint:
         print(f"          {failure.hint}", file=sys.stderr)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: pass a whole number, 1 or more")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    seconds = _finite(text)
+    if seconds <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: pass seconds, above 0")
+    return seconds
+
+
+def _temperature(text: str) -> float:
+    temperature = _finite(text)
+    if temperature < 0:
+        raise argparse.ArgumentTypeError(f"{text!r}: pass 0 or more")
+    return temperature
+
+
+def _finite(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text!r}: pass a number")
+    return number
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="MODULE:FUNCTION",
         help="a function it may call; repeat for more",
     )
-    run.add_argument("--max-turns", type=int, default=None, metavar="N", help="turns with tools (default 12)")
+    run.add_argument("--max-turns", type=_count, default=None, metavar="N", help="turns with tools (default 12)")
     demo = commands.add_parser("demo", help="see everything at work, without a key")
     demo.add_argument("--scripted", action="store_true", help="use no real model at all")
     demo.set_defaults(action=_demo)
@@ -90,10 +128,12 @@ def _add_ask(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output-schema", default=None, metavar="FILE", help="a JSON Schema the answer has to fit")
     parser.add_argument("--budget", default=None, metavar="USD", help="the most it may cost, such as 0.05")
     parser.add_argument("--price", default=None, metavar="IN/OUT", help="dollars per million tokens, such as 1.25/10")
-    parser.add_argument("--max-tokens", type=int, default=None, metavar="N", help="the most tokens of an answer")
-    parser.add_argument("--temperature", type=float, default=None, metavar="T")
-    parser.add_argument("--seed", type=int, default=None, metavar="N")
-    parser.add_argument("--timeout", type=float, default=None, metavar="SECONDS", help="the deadline of the whole run")
+    parser.add_argument("--max-tokens", type=_count, default=None, metavar="N", help="the most tokens of an answer")
+    parser.add_argument("--temperature", type=_temperature, default=None, metavar="T", help="0 is the calmest")
+    parser.add_argument("--seed", type=int, default=None, metavar="N", help="repeats an answer, where the server can")
+    parser.add_argument(
+        "--timeout", type=_seconds, default=None, metavar="SECONDS", help="the deadline of the whole run"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
     parser.set_defaults(action=_ask, tools=[], max_turns=None)
 
