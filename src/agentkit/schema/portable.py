@@ -40,16 +40,23 @@ def _rebuilt_dict(annotation: type, done: dict[object, object]) -> object:
         return done.get(annotation, annotation)
     import typing_extensions
 
-    hints = typing.get_type_hints(annotation, include_extras=True)
-    required: frozenset[str] = annotation.__required_keys__  # type: ignore[attr-defined]
-    fields = {}
-    for name, hint in hints.items():
-        inner = _rebuilt(hint, done)
-        marker = typing_extensions.Required if name in required else typing_extensions.NotRequired
-        marked = typing.get_origin(inner) in (typing.Required, typing.NotRequired)
-        fields[name] = marker[typing.get_args(inner)[0] if marked else inner]
     make: typing.Callable[..., type] = typing_extensions.TypedDict  # type: ignore[assignment]
-    rebuilt = make(annotation.__name__, fields)
+    rebuilt = done[annotation] = make(annotation.__name__, {})
     rebuilt.__doc__ = annotation.__doc__
-    done[annotation] = rebuilt
+    rebuilt.__module__ = annotation.__module__
+    required: frozenset[str] = annotation.__required_keys__  # type: ignore[attr-defined]
+    needed = set()
+    # The fields are filled in afterwards, so that a recursive TypedDict finds its own new self among them.
+    for name, hint in typing.get_type_hints(annotation, include_extras=True).items():
+        marker = typing.get_origin(hint)
+        is_marked = marker in (typing.Required, typing.NotRequired)
+        if marker is typing.Required or (not is_marked and name in required):
+            needed.add(name)
+        rebuilt.__annotations__[name] = _rebuilt(typing.get_args(hint)[0] if is_marked else hint, done)
+    keys = frozenset(rebuilt.__annotations__)
+    setattr(rebuilt, "__required_keys__", frozenset(needed))  # noqa: B010
+    setattr(rebuilt, "__optional_keys__", keys - needed)  # noqa: B010
+    config: object = getattr(annotation, "__pydantic_config__", None)
+    if config is not None:
+        setattr(rebuilt, "__pydantic_config__", config)  # noqa: B010
     return rebuilt

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-import typing
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -12,18 +12,21 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from agentkit.core.contracts import JsonObject
-from agentkit.core.contracts.text import clean_text
 from agentkit.errors import ConfigurationError, ToolError
+from agentkit.schema.annotations import is_context, parameter_types, plain_function
 from agentkit.schema.json_schema import without_titles
+from agentkit.schema.json_text import clean_json
 from agentkit.schema.portable import portable
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+    from pydantic import TypeAdapter, ValidationError
 
 __all__ = ["ToolSignature"]
 
 _EMPTY = inspect.Parameter.empty
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_NO_NAME = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY)
+_WORDS = {"extra_forbidden": "unexpected", "missing": "missing"}
+_MOST_PROBLEMS = 20
 
 
 class ToolSignature:
@@ -31,15 +34,25 @@ class ToolSignature:
 
     Mistakes of the author (a parameter without annotation, `*args`) are ConfigurationError at once, with what to
     write; the schema is made on first use. A parameter annotated with the run's context is hidden from the model.
+    Texts, numbers and booleans are taken as they are ("5" is no number); dates, enums, models and the like are made
+    from their JSON forms.
     """
 
     def __init__(self, function: Callable[..., object], scope: Mapping[str, object] | None = None) -> None:
-        self.name = getattr(function, "__name__", type(function).__name__)
+        if not callable(function):
+            raise ConfigurationError(f"{function!r} is no function; a tool is made of a function or a callable object.")
+        plain = plain_function(function)
+        named = plain if isinstance(function, functools.partial) or inspect.isroutine(function) else type(function)
+        self.name: str = getattr(named, "__name__", "tool")
         self.context_parameter: str | None = None
         self._fields: list[tuple[str, object, object]] = []
-        self._extra: object = None
-        hints = _hints(function, self.name, scope or {})
-        for parameter in inspect.signature(function).parameters.values():
+        self._extra: object = _EMPTY
+        hints = parameter_types(function, self.name, scope or {})
+        try:
+            parameters = inspect.signature(function).parameters.values()
+        except ValueError as error:
+            raise ConfigurationError(f"Tool {self.name!r}: {error}; wrap it in a function of your own.") from error
+        for parameter in parameters:
             self._add(parameter, hints.get(parameter.name, _EMPTY))
 
     @cached_property
@@ -49,7 +62,7 @@ class ToolSignature:
         schema.pop("description", None)
         properties = cast("dict[str, JsonObject]", schema.setdefault("properties", {}))
         for name, _, default in self._fields:
-            if default is not _EMPTY and "default" not in properties[name]:
+            if default is not _EMPTY and name in properties and "default" not in properties[name]:
                 with suppress(TypeError, ValueError):
                     properties[name]["default"] = msgspec.to_builtins(default)
         return schema
@@ -62,7 +75,7 @@ class ToolSignature:
         """
         text = arguments
         if "\\u" in text or not text.isascii():
-            text = self._cleaned(text)
+            text = clean_json(text)
         elif not text or text.isspace() or text == "null":
             text = "{}"
         validate, invalid = self._validation
@@ -71,7 +84,7 @@ class ToolSignature:
         except invalid as error:
             if text.strip() == "null":
                 return self.bind("{}")
-            raise self._problem(error) from error
+            raise self._problem(cast("ValidationError", error)) from error
 
     @cached_property
     def _validation(self) -> tuple[Callable[[str], dict[str, object]], type[ValueError]]:
@@ -88,87 +101,61 @@ class ToolSignature:
         for name, annotation, default in self._fields:
             marker = typing_extensions.Required if default is _EMPTY else typing_extensions.NotRequired
             fields[name] = marker[portable(annotation)]
-        config = pydantic.ConfigDict(extra="forbid" if self._extra is None else "allow")
         make: Callable[..., type[dict[str, object]]] = typing_extensions.TypedDict  # type: ignore[assignment]
-        arguments = make("Arguments", fields)
+        if self._extra is _EMPTY:
+            arguments, extra = make("Arguments", fields), "forbid"
+        else:
+            arguments, extra = make("Arguments", fields, extra_items=portable(self._extra)), "allow"
+        config = pydantic.ConfigDict(extra=extra, strict=True, allow_inf_nan=False)  # type: ignore[typeddict-item]
         setattr(arguments, "__pydantic_config__", config)  # noqa: B010
         try:
             adapter = pydantic.TypeAdapter(arguments)
             adapter.json_schema()
-        except (pydantic.errors.PydanticUserError, pydantic.errors.PydanticSchemaGenerationError) as error:
+        except Exception as error:
             reason = str(error).partition("\n")[0]
             raise ConfigurationError(f"Tool {self.name!r}: a parameter has no JSON Schema: {reason}") from error
         return adapter
 
     def _add(self, parameter: inspect.Parameter, annotation: object) -> None:
-        name = parameter.name
-        if parameter.kind is inspect.Parameter.VAR_POSITIONAL or parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-            raise ConfigurationError(
-                f"Tool {self.name!r}: parameter {name!r} cannot be passed by name; models pass arguments by name only."
-            )
+        name, tool = parameter.name, f"Tool {self.name!r}: parameter {parameter.name!r}"
+        if parameter.kind in _NO_NAME:
+            raise ConfigurationError(f"{tool} cannot be passed by name; models pass arguments by name only.")
         if annotation is _EMPTY:
+            hint = f"write its type, such as `{name}: str`"
+            if name in ("self", "cls"):
+                hint = "make tools of methods from an object: tool(thing.method)"
+            raise ConfigurationError(f"{tool} has no annotation; {hint}.")
+        if type(parameter.default).__module__ == "pydantic.fields":
             raise ConfigurationError(
-                f"Tool {self.name!r}: parameter {name!r} has no annotation; write its type, such as `{name}: str`."
+                f"{tool} has a Field as its default, which the function would be called with; "
+                f"write `{name}: Annotated[..., Field(...)]`, and a plain default after it."
             )
-        if getattr(annotation, "__agentkit_context__", False):
+        if is_context(annotation):
             self.context_parameter = name
-        elif parameter.kind in _VARIADIC:
+        elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
             self._extra = annotation
         else:
             self._fields.append((name, annotation, parameter.default))
 
-    def _cleaned(self, text: str) -> str:
-        try:
-            data = msgspec.json.decode(text.encode("utf-8", "surrogatepass"))
-        except (msgspec.DecodeError, UnicodeError):
-            return _decoded_leniently(text)
-        return msgspec.json.encode(_clean(data)).decode()
-
-    def _problem(self, error: BaseException) -> ToolError:
-        problems = []
-        for problem in error.errors():  # type: ignore[attr-defined]
-            if problem["type"] == "json_invalid":
-                reason = problem.get("ctx", {}).get("error", problem["msg"])
-                return ToolError(
-                    f"The arguments of {self.name!r} are no JSON, so they were cut or broken ({reason}).",
-                    tool=self.name,
-                    hint="Call it again with complete arguments.",
-                )
-            where = ".".join(str(part) for part in problem["loc"]) or "arguments"
-            word = {"extra_forbidden": "unexpected", "missing": "missing"}.get(problem["type"], problem["msg"])
-            problems.append(f"{where}: {word}")
-        accepted = ", ".join(name if default is _EMPTY else f"{name} (optional)" for name, _, default in self._fields)
+    def _problem(self, error: ValidationError) -> ToolError:
+        found = error.errors(include_url=False, include_input=False)
+        if found[0]["type"] == "json_invalid":
+            reason = found[0].get("ctx", {}).get("error", found[0]["msg"])
+            return ToolError(
+                f"The arguments of {self.name!r} are no JSON, so they were cut or broken ({reason}).",
+                tool=self.name,
+                hint="Call it again with complete arguments.",
+            )
+        problems = [
+            f"{'.'.join(str(part) for part in problem['loc']) or 'arguments'}: "
+            f"{_WORDS.get(problem['type'], problem['msg'])}"
+            for problem in found[:_MOST_PROBLEMS]
+        ]
+        accepted = [name if default is _EMPTY else f"{name} (optional)" for name, _, default in self._fields]
+        if self._extra is not _EMPTY:
+            accepted.append("further names")
         return ToolError(
             f"The arguments of {self.name!r} do not fit: {'; '.join(problems)}.",
             tool=self.name,
-            hint=f"It accepts: {accepted or 'no arguments'}.",
+            hint=f"It accepts: {', '.join(accepted) or 'no arguments'}.",
         )
-
-
-def _hints(function: Callable[..., object], name: str, scope: Mapping[str, object]) -> dict[str, object]:
-    try:
-        target = function if inspect.isroutine(function) else type(function).__call__
-        return typing.get_type_hints(target, localns=dict(scope), include_extras=True)
-    except (NameError, AttributeError, TypeError) as error:
-        raise ConfigurationError(
-            f"Tool {name!r}: an annotation cannot be resolved ({error}); define that type at module level."
-        ) from error
-
-
-def _clean(data: object) -> object:
-    if isinstance(data, str):
-        return clean_text(data)
-    if isinstance(data, list):
-        return [_clean(item) for item in data]
-    if isinstance(data, dict):
-        return {clean_text(key): _clean(item) for key, item in data.items()}
-    return data
-
-
-def _decoded_leniently(text: str) -> str:
-    import json
-
-    try:
-        return json.dumps(_clean(json.loads(text)), ensure_ascii=False)
-    except ValueError:
-        return clean_text(text)

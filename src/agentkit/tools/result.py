@@ -10,30 +10,42 @@ import msgspec
 from agentkit.core.contracts import FilePart, ImagePart, Part, TextPart, ToolResult
 from agentkit.core.contracts.text import clean_text
 
-__all__ = ["MAX_RESULT_CHARS", "render_result"]
+__all__ = ["MAX_RESULT_CHARS", "describe_error", "render_result"]
 
 MAX_RESULT_CHARS = 100_000
 _PARTS = (TextPart, ImagePart, FilePart)
+_PDF = b"%PDF-"
 
 
 def render_result(value: object, most: int = MAX_RESULT_CHARS) -> ToolResult:
-    """Return the value as a tool result: text as it is, parts as parts, data as JSON.
+    """Return the value as a tool result: text as it is, parts as parts, data as JSON, None as no text.
 
-    Text beyond `most` characters loses its middle, with a note of how much is missing.
+    Bytes become an image, a PDF or text where they are one, and a note of their size otherwise. Text beyond `most`
+    characters in all loses its middle, with a note of how much is missing; NULs and lone surrogates become U+FFFD.
     """
-    if isinstance(value, ToolResult):
-        return value
     if isinstance(value, str):
-        return ToolResult(shortened(clean_text(value), most))
+        return ToolResult(_text(value, most))
     if value is None:
         return ToolResult("")
+    if isinstance(value, ToolResult):
+        return _bounded(value, most)
     if isinstance(value, _PARTS):
-        return ToolResult((_short_part(value, most),))
+        return ToolResult(_parts((value,), most))
     if isinstance(value, (list, tuple)) and value and all(isinstance(item, _PARTS) for item in value):
-        return ToolResult(tuple(_short_part(item, most) for item in value))
-    if isinstance(value, (bytes, bytearray)):
-        return ToolResult((FilePart(data=bytes(value), media_type="application/octet-stream"),))
-    return ToolResult(shortened(clean_text(_as_json(value)), most))
+        return ToolResult(_parts(tuple(value), most))
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _from_bytes(bytes(value), most)
+    return ToolResult(_text(_as_json(value), most))
+
+
+def describe_error(error: BaseException, most: int = MAX_RESULT_CHARS) -> str:
+    """Return the type and message of what a tool raised, bounded like its results."""
+    name = type(error).__name__
+    try:
+        message = str(error)
+    except Exception as broken:
+        message = f"its message cannot be read ({type(broken).__name__})"
+    return _text(f"{name}: {message}" if message else name, most)
 
 
 def shortened(text: str, most: int) -> str:
@@ -46,23 +58,66 @@ def shortened(text: str, most: int) -> str:
     return f"{text[:head]}\n[... {len(text) - most} characters left out ...]\n{end}"
 
 
-def _short_part(part: Part, most: int) -> Part:
-    return TextPart(shortened(clean_text(part.text), most)) if isinstance(part, TextPart) else part
+def _text(text: str, most: int) -> str:
+    return shortened(clean_text(text), most)
+
+
+def _bounded(result: ToolResult, most: int) -> ToolResult:
+    content = result.content
+    bounded = _text(content, most) if isinstance(content, str) else _parts(content, most)
+    return result if bounded == content else msgspec.structs.replace(result, content=bounded)
+
+
+def _parts(parts: tuple[Part, ...], most: int) -> tuple[Part, ...]:
+    """Return the parts, their texts sharing the characters there are."""
+    left, kept = most, list[Part]()
+    for part in parts:
+        if isinstance(part, TextPart):
+            text = _text(part.text, left)
+            left = max(left - len(part.text), 0)
+            part = part if text == part.text else TextPart(text)
+        kept.append(part)
+    return tuple(kept)
+
+
+def _from_bytes(data: bytes, most: int) -> ToolResult:
+    kind = _image_kind(data)
+    if kind:
+        return ToolResult((ImagePart(data=data, media_type=kind),))
+    if data.startswith(_PDF):
+        return ToolResult((FilePart(data=data, media_type="application/pdf"),))
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = "\x00"
+    if "\x00" in text:
+        return ToolResult(f"[{len(data)} bytes of binary data, not shown]")
+    return ToolResult(_text(text, most))
+
+
+def _image_kind(data: bytes) -> str:
+    if data.startswith(b"\x89PNG\r\n\x1a\n"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else ""
 
 
 def _as_json(value: object) -> str:
     dump = getattr(value, "model_dump_json", None)
-    if callable(dump):
-        return cast("str", dump())
     try:
+        if callable(dump) and not isinstance(value, type):
+            return cast("str", dump())
         return msgspec.json.encode(value, enc_hook=_other).decode()
-    except (TypeError, ValueError, UnicodeEncodeError):
+    except (TypeError, ValueError, RecursionError):
         return str(value)
 
 
 def _other(value: object) -> object:
     dump = getattr(value, "model_dump", None)
-    if callable(dump):
+    if callable(dump) and not isinstance(value, type):
         return dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)

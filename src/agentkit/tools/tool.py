@@ -6,19 +6,16 @@ import asyncio
 import inspect
 import re
 import sys
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar, cast, get_args, overload
-from weakref import WeakKeyDictionary
+from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property, partial
+from typing import Generic, ParamSpec, TypeVar, cast, get_args, overload
 
 from agentkit.core.contracts import Call, Effect, ToolRequest, ToolResult, ToolSpec
-from agentkit.core.contracts.text import clean_text
 from agentkit.errors import Cancelled, ConfigurationError, DeadlineExceeded, EffectUnknown, MeterExceeded, ToolError
 from agentkit.schema import ToolSignature
-from agentkit.tools.result import MAX_RESULT_CHARS, render_result
-
-if TYPE_CHECKING:
-    from anyio import CapacityLimiter
+from agentkit.schema.annotations import plain_function
+from agentkit.tools.result import MAX_RESULT_CHARS, describe_error, render_result
+from agentkit.tools.thread import in_thread
 
 __all__ = ["Tool", "tool"]
 
@@ -26,19 +23,28 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _EFFECTS: tuple[Effect, ...] = get_args(Effect)
-_WORKER_THREADS = 40
 _PASSED_ON = (ToolError, MeterExceeded, DeadlineExceeded, Cancelled, EffectUnknown, ConfigurationError)
 
 
 class Tool(Generic[P, R]):
-    """A function with what a run has to know of it; calling it calls the plain function.
+    """A function with what a run has to know of it; calling it calls the plain function. It cannot be changed.
 
     What the function raises becomes a ToolError with its type and message, which a run tells the model; what ends a
-    run stays what it is: a ceiling, the deadline, the cancel token, an unknown effect, wrong wiring. A synchronous
-    function runs in a worker thread, of which there are at most 40 per event loop, with the caller's context
-    variables.
+    run stays what it is, also out of a task group: a ceiling, the deadline, the cancel token, an unknown effect,
+    wrong wiring. A synchronous function runs in a worker thread, of which there are at most 40 per event loop, with
+    the caller's context variables.
     """
 
+    function: Callable[P, R]
+    signature: ToolSignature
+    name: str
+    description: str
+    effect: Effect
+    idempotent: bool
+    requires_approval: bool
+    timeout: float | None
+    max_result_chars: int
+    is_async: bool
     resumable = False
 
     def __init__(
@@ -52,36 +58,38 @@ class Tool(Generic[P, R]):
         requires_approval: bool = False,
         timeout: float | None = None,
         max_result_chars: int = MAX_RESULT_CHARS,
-        scope: dict[str, object] | None = None,
+        scope: Mapping[str, object] | None = None,
     ) -> None:
-        self.function = function
-        self.signature = ToolSignature(function, scope)
-        self.name = _checked_name(self.signature.name if name is None else name)
-        self.description = _described(self.name, function, description)
-        if effect not in _EFFECTS:
-            raise ConfigurationError(f"Tool {self.name!r}: effect={effect!r}; pass one of {', '.join(_EFFECTS)}.")
-        if timeout is not None and not timeout > 0:
-            raise ConfigurationError(f"Tool {self.name!r}: timeout={timeout!r}; pass seconds above 0, or leave it out.")
-        if max_result_chars < 1:
-            raise ConfigurationError(f"Tool {self.name!r}: max_result_chars={max_result_chars!r}; pass 1 or more.")
-        self._spec: ToolSpec | None = None
-        self.effect: Effect = effect
-        self.idempotent = idempotent
-        self.requires_approval = requires_approval
-        self.timeout = timeout
-        self.max_result_chars = max_result_chars
-        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004
+        signature = ToolSignature(function, scope)
+        name = _checked_name(signature.name if name is None else name)
+        _check_values(name, function, effect, timeout, max_result_chars)
+        description = _described(name, function, description)
+        vars(self).update(
+            function=function,
+            signature=signature,
+            name=name,
+            description=description,
+            effect=effect,
+            idempotent=idempotent,
+            requires_approval=requires_approval,
+            timeout=timeout,
+            max_result_chars=max_result_chars,
+            is_async=inspect.iscoroutinefunction(plain_function(function)),
+            __doc__=description,
+            __name__=name,
         )
-        self.__doc__ = self.description
-        self.__name__ = self.name
+
+    def __setattr__(self, attribute: str, value: object) -> None:
+        raise AttributeError(f"Tool {self.name!r} cannot be changed; make another one with tool(function, ...).")
 
     @property
     def spec(self) -> ToolSpec:
         """Return what the model sees; made on first use."""
-        if self._spec is None:
-            self._spec = ToolSpec(self.name, self.description, self.signature.schema)
         return self._spec
+
+    @cached_property
+    def _spec(self) -> ToolSpec:
+        return ToolSpec(self.name, self.description, self.signature.schema)
 
     def bind(self, arguments: str, /) -> dict[str, object]:
         """Return validated keyword arguments for JSON text; raises ToolError naming every problem at once."""
@@ -97,18 +105,24 @@ class Tool(Generic[P, R]):
             if self.is_async:
                 value = await cast("Awaitable[object]", function(**arguments))
             else:
-                value = await _in_thread(partial(function, **arguments))
+                value = await in_thread(partial(function, **arguments))
+                if inspect.isawaitable(value):
+                    value = await value
             return render_result(value, self.max_result_chars)
         except _PASSED_ON:
             raise
-        except Exception as error:
-            text = clean_text(f"{type(error).__name__}: {error}"[: self.max_result_chars])
-            raise ToolError(text, tool=self.name) from error
+        except ExceptionGroup as group:
+            raise _ending(group) or self._failed(group) from group
+        except (Exception, SystemExit) as error:
+            raise self._failed(error) from error
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             raise ToolError("CancelledError: something inside the tool was cancelled.", tool=self.name) from None
+
+    def _failed(self, error: BaseException) -> ToolError:
+        return ToolError(describe_error(error, self.max_result_chars), tool=self.name)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the plain function."""
@@ -172,24 +186,27 @@ def tool(
     return decorate if function is None else decorate(function)
 
 
-async def _in_thread(work: Callable[[], object]) -> object:
-    from anyio import to_thread
+def _ending(group: ExceptionGroup[Exception]) -> Exception | None:
+    """Return the first error in a group that ends the run or was meant for the model, None when there is none."""
+    for error in group.exceptions:
+        found = _ending(error) if isinstance(error, ExceptionGroup) else error
+        if isinstance(found, _PASSED_ON):
+            return found
+    return None
 
-    result = await to_thread.run_sync(work, abandon_on_cancel=True, limiter=_limiter())
-    return await result if inspect.isawaitable(result) else result
 
-
-_limiters: WeakKeyDictionary[asyncio.AbstractEventLoop, object] = WeakKeyDictionary()
-
-
-def _limiter() -> CapacityLimiter:
-    from anyio import CapacityLimiter
-
-    loop = asyncio.get_running_loop()
-    limiter = _limiters.get(loop)
-    if not isinstance(limiter, CapacityLimiter):
-        limiter = _limiters[loop] = CapacityLimiter(_WORKER_THREADS)
-    return limiter
+def _check_values(
+    name: str, function: Callable[..., object], effect: object, timeout: float | None, max_result_chars: int
+) -> None:
+    if effect not in _EFFECTS:
+        raise ConfigurationError(f"Tool {name!r}: effect={effect!r}; pass one of {', '.join(_EFFECTS)}.")
+    if timeout is not None and not timeout > 0:
+        raise ConfigurationError(f"Tool {name!r}: timeout={timeout!r}; pass seconds above 0, or leave it out.")
+    if max_result_chars < 1:
+        raise ConfigurationError(f"Tool {name!r}: max_result_chars={max_result_chars!r}; pass 1 or more.")
+    plain = plain_function(function)
+    if inspect.isasyncgenfunction(plain) or inspect.isgeneratorfunction(plain):
+        raise ConfigurationError(f"Tool {name!r} is a generator; return the whole result instead of yielding it.")
 
 
 def _checked_name(name: str) -> str:
@@ -202,7 +219,7 @@ def _checked_name(name: str) -> str:
 
 
 def _described(name: str, function: Callable[..., object], description: str | None) -> str:
-    text = inspect.cleandoc(description or inspect.getdoc(function) or "").strip()
-    if not text or (description is None and not inspect.isroutine(function)):
+    text = inspect.cleandoc(description or plain_function(function).__doc__ or "").strip()
+    if not text:
         raise ConfigurationError(f"Tool {name!r} has no description; write a docstring of one sentence for the model.")
     return text

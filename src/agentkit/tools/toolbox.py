@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from typing import cast
@@ -21,6 +21,8 @@ class Toolbox:
     """
 
     def __init__(self, tools: Sequence[ToolPort | Callable[..., object]] = ()) -> None:
+        if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
+            raise ConfigurationError(f"tools={tools!r}: pass a list of functions and tools.")
         self._tools: dict[str, ToolPort] = {}
         for index, given in enumerate(tools):
             tool = _as_tool(given, index)

@@ -1,0 +1,55 @@
+"""JSON text as models write it, read into plain data that every store and wire can hold."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import cast
+
+import msgspec
+
+from agentkit.core.contracts import JsonValue
+from agentkit.core.contracts.text import clean_text
+
+__all__ = ["clean_json", "read_json"]
+
+# An escape that may be a NUL or half of a pair; whether it is one is seen after decoding.
+_SUSPECT = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
+
+
+def read_json(text: str) -> JsonValue:
+    """Return the value of JSON text, NULs and lone surrogates in its strings replaced by U+FFFD.
+
+    Raises ValueError with the reason for what is no JSON, NaN among it, and for nesting too deep to read.
+    """
+    text = clean_text(text)
+    try:
+        if _SUSPECT.search(text) is None:
+            return cast("JsonValue", msgspec.json.decode(text))
+        return _clean(cast("JsonValue", json.loads(text, parse_constant=_refuse)))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def clean_json(text: str) -> str:
+    """Return the same JSON without NULs and lone surrogates, escaped or not; text that is no JSON stays broken."""
+    if "\\u" not in text or _SUSPECT.search(text) is None:
+        return clean_text(text)
+    try:
+        return json.dumps(read_json(text), ensure_ascii=False)
+    except ValueError:
+        return clean_text(text)
+
+
+def _clean(value: JsonValue) -> JsonValue:
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, list):
+        return [_clean(item) for item in value]
+    if isinstance(value, dict):
+        return {clean_text(key): _clean(item) for key, item in value.items()}
+    return value
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant} is not JSON")
