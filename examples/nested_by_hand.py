@@ -28,7 +28,7 @@ async def main() -> tuple[int, int]:
         budget = Budget("1.00", max_concurrency=2, max_depth=4)
         ctx = calls.context("req-1", Scope(tenant="acme"), budget=budget)
         answers = await explore("engines", ctx)
-    print(f"{len(answers)} answers, {budget.calls} calls, ${budget.spent():f}")
+    print(f"{len(answers)} answers, {budget.calls} calls, ${budget.spent().normalize():f}")
     return len(answers), budget.calls
 
 

@@ -167,7 +167,10 @@ class Agent(Generic[T]):
         async with entered(ctx) as place:
             result = await resume(self._job(place), self.cognition, place, decisions)
         if result is None:
-            raise RunConflict(f"There is no run {run_id!r} of tenant {ctx.scope.tenant!r} to resume.")
+            raise RunConflict(
+                f"Tenant {ctx.scope.tenant!r} has no run {run_id!r} that could be resumed; a finished one is kept by "
+                "durable stores only."
+            )
         return cast("AgentResult[T]", result)
 
     def as_tool(

@@ -16,10 +16,13 @@ from agentkit.core.contracts import (
     AssistantMessage,
     ComposedPrompt,
     EventSink,
+    FilePart,
+    ImagePart,
     Message,
     ModelSettings,
     Prompt,
     SystemMessage,
+    TextPart,
     ToolMessage,
     ToolPort,
     UserMessage,
@@ -37,6 +40,7 @@ Tools = Sequence[ToolPort | Callable[..., object]]
 
 _PROCESS = urandom(8).hex()
 _COUNTER = count(1)
+_PARTS = (TextPart, ImagePart, FilePart)
 _MESSAGES = (SystemMessage, UserMessage, AssistantMessage, ToolMessage)
 
 
@@ -70,7 +74,16 @@ def opening(prompt: Prompt) -> tuple[Message, ...]:
     for index, message in enumerate(messages):
         if not isinstance(message, _MESSAGES):
             raise ConfigurationError(f"prompt[{index}]={message!r}: pass messages such as UserMessage('...').")
+        content = message.content
+        if not isinstance(content, str) and not (
+            isinstance(content, tuple) and all(isinstance(p, _PARTS) for p in content)
+        ):
+            raise ConfigurationError(f"prompt[{index}].content={content!r}: pass text, or a tuple of parts.")
     return messages
+
+
+def _are_parts(content: object) -> bool:
+    return isinstance(content, tuple) and all(isinstance(part, _PARTS) for part in content)
 
 
 def job_for(

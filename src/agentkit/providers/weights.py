@@ -50,7 +50,7 @@ KNOWN: tuple[Weights, ...] = (
         file="SmolLM2-135M-Instruct.Q4_1.gguf",
         size=98_362_432,
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        about="SmolLM2 135M Instruct, 4 bit, Apache-2.0, 94 MB",
+        about="SmolLM2 135M Instruct, 4 bit, Apache-2.0, 98 MB",
     ),
 )
 

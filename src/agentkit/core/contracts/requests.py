@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from agentkit.core.contracts.messages import JsonObject, JsonValue, Message
+from agentkit.errors import ConfigurationError
 
 __all__ = ["ChatRequest", "ModelSettings", "OutputSpec", "ReasoningEffort", "ToolChoice", "ToolSpec"]
 
@@ -38,7 +39,7 @@ class ToolChoice(Struct, frozen=True):
 
 
 class ModelSettings(Struct, frozen=True, kw_only=True):
-    """Knobs of a call; None leaves the provider's default.
+    """Knobs of a call; None leaves the provider's default. Raises ConfigurationError for a value that means nothing.
 
     `max_tokens` caps the output including reasoning; `extra` is merged into the wire body last, for what has no
     common name.
@@ -54,6 +55,17 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     service_tier: str | None = None
     metadata: dict[str, str] | None = None
     extra: dict[str, JsonValue] | None = None
+
+    def __post_init__(self) -> None:
+        tokens = self.max_tokens
+        if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
+            raise ConfigurationError(f"ModelSettings(max_tokens={tokens!r}): pass a whole number of at least 1.")
+        for name in ("temperature", "top_p"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0):
+                raise ConfigurationError(f"ModelSettings({name}={value!r}): pass a number from 0 on.")
+        if isinstance(self.stop, str) or not all(isinstance(text, str) and text for text in self.stop):
+            raise ConfigurationError(f"ModelSettings(stop={self.stop!r}): pass a tuple of texts, such as ('END',).")
 
     def over(self, base: ModelSettings | None) -> ModelSettings:
         """Return these settings with the gaps filled from `base`."""

@@ -110,6 +110,8 @@ class RunContext:
         text("RunContext", "correlation_id", correlation_id)
         if not isinstance(scope, Scope):
             raise ConfigurationError(f"RunContext(scope={scope!r}): pass a Scope, such as Scope(tenant='acme').")
+        if budget is not None:
+            checked_budget("RunContext", budget)
         self.correlation_id = correlation_id
         self.scope = scope
         self.budget = Budget() if budget is None else budget
@@ -196,6 +198,7 @@ class RunContext:
         """Return a copy under a further budget, the earlier of both deadlines, and with another event sink."""
         copy = self._copy()
         if budget is not None:
+            checked_budget("call", budget)
             copy.meters = [*self.meters, budget]
         limit = to_deadline(deadline, self.services.clock)
         if limit is not None and (self.deadline is None or limit.at < self.deadline.at):
@@ -367,6 +370,13 @@ class RunContext:
     def __repr__(self) -> str:
         place = f"/{self.path}" if self.path else ""
         return f"RunContext({self.correlation_id}{place}, tenant={self.scope.tenant!r}, depth={self.depth})"
+
+
+def checked_budget(owner: str, budget: Budget) -> Budget:
+    """Return the budget; raises ConfigurationError for an amount where a Budget belongs."""
+    if not isinstance(budget, Budget):
+        raise ConfigurationError(f"{owner}(budget={budget!r}): pass a Budget, such as Budget('0.05').")
+    return budget
 
 
 def _checked_name(name: str) -> str:
