@@ -116,7 +116,10 @@ def test_what_fits_the_closed_schema_is_read():
         ({"type": "object", "properties": {"a": {"type": "array"}}}, "$.a: items of any kind"),
         ({"type": "object", "properties": {}, "patternProperties": {"^x": {"type": "string"}}}, "$: patternProperties"),
         ({"type": "object", "properties": {}, "not": {"required": ["a"]}}, "$: not"),
-        ({"$defs": {"M": {"type": "object"}}, "type": "object", "properties": {"m": {"$ref": "#/$defs/M"}}}, "$.$defs.M"),
+        (
+            {"$defs": {"M": {"type": "object"}}, "type": "object", "properties": {"m": {"$ref": "#/$defs/M"}}},
+            "$.$defs.M",
+        ),
     ],
     ids=str,
 )
