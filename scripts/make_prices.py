@@ -66,19 +66,23 @@ def rates(prices: object, inherited: dict | None = None) -> dict | None:
                 bands.setdefault(tier.start, {})[ours] = text(tier.price)
     if "input" not in row or "output" not in row:
         return None
-    if bands:
-        row["bands"] = [
-            {**{k: row[k] for k in FIELDS if k in row}, **bands[start], "above": start} for start in sorted(bands)
-        ]
+    below = {field: row[field] for field in FIELDS if field in row}
+    for start in sorted(bands):
+        below = {**below, **bands[start]}
+        row.setdefault("bands", []).append({**below, "above": start})
     return row
 
 
-def start(constraint: object) -> tuple[bool, str | None]:
-    """Return whether the constraint is a start date (or none), and the date."""
+def when(constraint: object) -> dict:
+    """Return the day from which, or the hours (UTC) in which, a price applies."""
     if constraint is None:
-        return True, None
-    day = getattr(constraint, "start_date", None)
-    return isinstance(day, datetime.date), day.isoformat() if isinstance(day, datetime.date) else None
+        return {}
+    if isinstance(day := getattr(constraint, "start_date", None), datetime.date):
+        return {"from": day.isoformat()}
+    hours = [constraint.start_time, constraint.end_time]
+    if any(hour.utcoffset() not in (None, datetime.timedelta(0)) for hour in hours):
+        raise ValueError(f"{constraint!r} is not in UTC")
+    return {"hours": [hour.replace(tzinfo=None).isoformat() for hour in hours]}
 
 
 def rules(model: object) -> list[dict]:
@@ -90,17 +94,16 @@ def rules(model: object) -> list[dict]:
     )
     standard: dict | None = None
     for entry in listed:
-        known, day = start(entry.constraint)
-        row = rates(entry.prices) if known else None
+        row = rates(entry.prices)
         if row is not None:
-            standard = row
-            found.append({**({"from": day} if day else {}), **row})
+            limits = when(entry.constraint)
+            standard = standard if "hours" in limits else row
+            found.append({**limits, **row})
     for variant in model.price_variants or []:
         tier = variant.when.get("service_tier") or ("batch" if variant.when.get("processing") == "batch" else None)
-        known, day = start(variant.constraint)
-        row = rates(variant.prices, standard) if known and tier not in (None, "default") else None
+        row = rates(variant.prices, standard) if tier not in (None, "default") else None
         if row is not None:
-            found.append({"tier": tier, **({"from": day} if day else {}), **row})
+            found.append({"tier": tier, **when(variant.constraint), **row})
     return found
 
 

@@ -7,7 +7,7 @@ import importlib.util
 import json
 import subprocess
 import sys
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 
@@ -130,6 +130,46 @@ def test_a_rule_added_later_wins_and_the_table_stays_as_it_was() -> None:
     assert changed.find("openai", "gpt-4o") == own.rates
     assert changed.find("openai", "gpt-4o-mini") == DEFAULT_PRICES.find("openai", "gpt-4o-mini")
     assert DEFAULT_PRICES.find("openai", "gpt-4o") != own.rates
+
+
+def test_a_rule_of_ones_own_wins_over_a_dated_one_that_is_shipped() -> None:
+    """Who gives a price without a day means it, also for a model whose shipped history has a later day."""
+    own = PriceRow(provider="openai", model="o3", rates=Rates(Decimal(7), Decimal(7)))
+    assert any(rule.starts for rule in load_snapshot().models["openai"]["o3"].rules if rule.tier is None)
+    assert DEFAULT_PRICES.with_rule(own).find("openai", "o3") == own.rates
+    shipped = DEFAULT_PRICES.find("openai", "o3", tier="flex")
+    assert shipped is not None
+    assert DEFAULT_PRICES.with_rule(own).find("openai", "o3", tier="flex") == shipped
+    later = PriceRow(provider="openai", model="o3", rates=own.rates, starts=date(2999, 1, 1))
+    assert DEFAULT_PRICES.with_rule(later).find("openai", "o3") == DEFAULT_PRICES.find("openai", "o3")
+
+
+def test_some_hours_of_the_day_may_have_a_price_of_their_own() -> None:
+    """Hours are UTC, from inclusive, until exclusive, and may cross midnight; they win over any day's price."""
+    peak, night = Rates(Decimal(4), Decimal(4)), Rates(Decimal(2), Decimal(2))
+    table = PriceTable(
+        [
+            PriceRow(provider="p", model="m", rates=peak, hours=(time(1), time(4))),
+            PriceRow(provider="p", model="m", rates=night, hours=(time(22), time(0, 30))),
+            row("m", 3, starts=date(2026, 1, 1)),
+        ]
+    )
+    expected = {"00:29": 2, "00:30": 3, "00:59": 3, "01:00": 4, "03:59": 4, "04:00": 3, "21:59": 3, "22:00": 2}
+    for moment, amount in expected.items():
+        assert price(table, "m", at=datetime.fromisoformat(f"2026-02-01T{moment}:00+00:00")) == amount
+    tokyo = timezone(timedelta(hours=9))
+    assert price(table, "m", at=datetime(2026, 2, 1, 10, 0, tzinfo=tokyo)) == 4
+    assert price(table, "m", at=datetime(2026, 2, 1, 10, 0)) == 3
+
+
+def test_dear_hours_are_in_the_snapshot() -> None:
+    """A model that costs twice as much at peak hours is not priced at its cheap ones then."""
+    cheap = DEFAULT_PRICES.find("deepseek", "deepseek-flash", at=datetime(2026, 11, 1, 5, tzinfo=UTC))
+    dear = DEFAULT_PRICES.find("deepseek", "deepseek-flash", at=datetime(2026, 11, 1, 3, 59, tzinfo=UTC))
+    assert cheap is not None
+    assert dear is not None
+    assert dear.input == 2 * cheap.input
+    assert dear.rule.endswith("01:00-04:00 UTC")
 
 
 def test_a_table_of_rows_ships_nothing() -> None:

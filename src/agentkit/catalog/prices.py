@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from difflib import get_close_matches
 from functools import lru_cache
 
@@ -20,20 +20,35 @@ _DATED = re.compile(r"(?P<name>.+?)[-@](?P<year>\d{4})-?(?P<month>\d{2})-?(?P<da
 
 
 class PriceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule of a price table: the rates of a model from a day on, for one service tier (None: the standard one)."""
+    """One rule of a price table: the rates of a model from a day on, for one service tier (None: the standard one).
+
+    `hours` limits it to a part of each day, from and until in UTC, across midnight when it ends before it starts.
+    """
 
     provider: str
     model: str
     rates: Rates
     starts: date | None = None
     tier: str | None = None
+    hours: tuple[time, time] | None = None
+
+    def applies(self, moment: datetime, tier: str | None) -> bool:
+        """Return whether the rule is in force at the UTC moment for the tier."""
+        if self.tier != tier or (self.starts is not None and self.starts > moment.date()):
+            return False
+        if self.hours is None:
+            return True
+        start, end = self.hours
+        now = moment.time()
+        return start <= now < end if start <= end else now >= start or now < end
 
 
 class PriceTable:
     """Prices by exact (provider, model), dated; a dated model id matches its family only when the date is a real one.
 
-    Without rows it is the shipped snapshot, loaded on first use. A service tier that has no rule of its own is
-    unpriced, except the provider's standard one.
+    Without rows it is the shipped snapshot, loaded on first use; rules added to it win over shipped ones, and a rule
+    for some hours over one for the whole day. A service tier that has no rule of its own is unpriced, except the
+    provider's standard one.
     """
 
     def __init__(self, rows: Iterable[PriceRow] | None = None) -> None:
@@ -43,21 +58,17 @@ class PriceTable:
             self._add(row)
 
     def find(self, provider: str, model: str, *, at: datetime | None = None, tier: str | None = None) -> Rates | None:
-        """Return the rates in force on the UTC day of `at` (now when None), None when there are none."""
-        rows = self._rows(provider, model)
-        if not rows and (base := family(model)) is not None:
-            rows = self._rows(provider, base)
-        if not rows:
-            return None
-        moment = at or datetime.now(UTC)
-        day = (moment if moment.tzinfo is None else moment.astimezone(UTC)).date()
+        """Return the rates in force at `at` (now when None; UTC without a zone), None when there are none."""
+        moment = datetime.now(UTC) if at is None else at if at.tzinfo is None else at.astimezone(UTC)
         wanted = None if tier in STANDARD_TIERS else tier
-        best: PriceRow | None = None
-        for row in rows:
-            applies = row.tier == wanted and (row.starts is None or row.starts <= day)
-            if applies and (best is None or (row.starts or date.min) >= (best.starts or date.min)):
-                best = row
-        return None if best is None else best.rates
+        name: str | None = model
+        while name is not None:
+            own = self._own.get((provider, name), ())
+            shipped = _shipped(provider, name) if self._ships else ()
+            if own or shipped:
+                return _in_force(own, moment, wanted) or _in_force(shipped, moment, wanted)
+            name = family(name) if name == model else None
+        return None
 
     def names(self, provider: str) -> list[str]:
         """Return every model name this table has of the provider, whatever the day and tier of its rules."""
@@ -77,13 +88,21 @@ class PriceTable:
         table._add(row)
         return table
 
-    def _rows(self, provider: str, model: str) -> tuple[PriceRow, ...]:
-        shipped = _shipped(provider, model) if self._ships else ()
-        return (*shipped, *self._own.get((provider, model), ()))
-
     def _add(self, row: PriceRow) -> None:
         key = (row.provider, row.model)
         self._own[key] = (*self._own.get(key, ()), row)
+
+
+def _in_force(rows: Iterable[PriceRow], moment: datetime, tier: str | None) -> Rates | None:
+    best: PriceRow | None = None
+    for row in rows:
+        if row.applies(moment, tier) and (best is None or _rank(row) >= _rank(best)):
+            best = row
+    return None if best is None else best.rates
+
+
+def _rank(row: PriceRow) -> tuple[bool, date]:
+    return row.hours is not None, row.starts or date.min
 
 
 def family(model: str) -> str | None:
@@ -112,8 +131,9 @@ def _shipped(provider: str, model: str) -> tuple[PriceRow, ...]:
 def _row(provider: str, name: str, rule: Rule, snapshot: Snapshot) -> PriceRow:
     since = f" from {rule.starts}" if rule.starts else ""
     tier = f" {rule.tier}" if rule.tier else ""
-    label = f"{snapshot.source}: {provider}/{name}{tier}{since}"
-    return PriceRow(provider=provider, model=name, rates=rule.rates(label), starts=rule.starts, tier=rule.tier)
+    daily = "" if rule.hours is None else f" {rule.hours[0]:%H:%M}-{rule.hours[1]:%H:%M} UTC"
+    rates = rule.rates(f"{snapshot.source}: {provider}/{name}{tier}{since}{daily}")
+    return PriceRow(provider=provider, model=name, rates=rates, starts=rule.starts, tier=rule.tier, hours=rule.hours)
 
 
 DEFAULT_PRICES = PriceTable()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, time
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,7 @@ class Band(msgspec.Struct, frozen=True):
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """Rates from a day on, for one service tier."""
+    """Rates from a day on, for one service tier, at all hours or some (UTC)."""
 
     input: Decimal
     output: Decimal
@@ -38,6 +38,7 @@ class Rule(msgspec.Struct, frozen=True):
     bands: tuple[Band, ...] = ()
     starts: date | None = msgspec.field(default=None, name="from")
     tier: str | None = None
+    hours: tuple[time, time] | None = None
 
     def rates(self, label: str) -> Rates:
         """Return the rule as rates."""
