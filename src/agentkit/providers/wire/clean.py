@@ -8,10 +8,9 @@ import re
 
 import msgspec
 
-from agentkit.core.contracts import JsonValue
+from agentkit.core.contracts import JsonValue, clean_text
 
 __all__ = [
-    "clean_text",
     "data_url",
     "encode_json",
     "is_json",
@@ -22,17 +21,11 @@ __all__ = [
 ]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_UNSAFE = re.compile("[\x00\ud800-\udfff]")
 _ESCAPES = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\.")
 _SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
 _PAIR_LENGTH = 12
 _encoder = msgspec.json.Encoder()
 _skim = msgspec.json.Decoder(msgspec.Raw).decode
-
-
-def clean_text(text: str) -> str:
-    """Return the text with halves of surrogate pairs joined or replaced, and NUL replaced, by U+FFFD."""
-    return _UNSAFE.sub("\ufffd", join_surrogates(text))
 
 
 def join_surrogates(text: str) -> str:

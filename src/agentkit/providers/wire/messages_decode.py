@@ -16,9 +16,10 @@ from agentkit.core.contracts import (
     StopReason,
     TextDelta,
     Usage,
+    clean_text,
 )
 from agentkit.errors import StreamBroken
-from agentkit.providers.wire.clean import clean_text, encode_json, read_json
+from agentkit.providers.wire.clean import encode_json, read_json
 from agentkit.providers.wire.failure import error_of_body
 from agentkit.providers.wire.fold import Asked, Fold, with_usage
 from agentkit.providers.wire.sse import SseReader, data_of
