@@ -191,3 +191,20 @@ def test_a_price_that_is_none_is_refused(written: object, said: str) -> None:
         parse_price(written)
     assert said in str(caught.value)
     assert "price=" in str(caught.value)
+
+
+@pytest.mark.parametrize("dear", ["input", "output", "cache_read", "cache_write", "cache_write_1h"])
+@pytest.mark.parametrize("banded", [False, True])
+def test_bound_reserves_at_the_dearest_bucket(dear: str, banded: bool) -> None:
+    """Whichever single rate is the dearest, of the base or of a band, a call that hits only it is covered exactly."""
+    row = {name: Decimal(1) for name in ("input", "output", "cache_read", "cache_write", "cache_write_1h")}
+    dearest = {**row, dear: Decimal(9)}
+    rates = Rates(**row, bands=(RateBand(0, **dearest),)) if banded else Rates(**dearest)
+    usage = {
+        "input": Usage(1000, 0),
+        "output": Usage(0 if not banded else 1, 1000),
+        "cache_read": Usage(1000, 0, cache_read_tokens=1000),
+        "cache_write": Usage(1000, 0, cache_write_tokens=1000),
+        "cache_write_1h": Usage(1000, 0, cache_write_tokens=1000, cache_write_1h_tokens=1000),
+    }[dear]
+    assert bound(rates, usage.input_tokens, usage.output_tokens) == cost(rates, usage)
