@@ -115,11 +115,12 @@ class MeterLayer:
             if attempt.record is None:
                 raise StreamBroken("The model's stream ended without its end event.", provider=_provider(attempt))
         except BaseException as error:
-            await events.aclose()
-            if attempt.record is None:
-                record = await self._cut_short(attempt, error)
-                if isinstance(error, Exception):
-                    yield AttemptEnded(record)
+            try:
+                await events.aclose()
+            finally:
+                cut = await self._cut_short(attempt, error) if attempt.record is None else None
+            if cut is not None and isinstance(error, Exception):
+                yield AttemptEnded(cut)
             raise
         finally:
             if attempt.record is not None and attempt.ctx.services.ledger is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator
 from decimal import Decimal
 
 from msgspec import Struct
@@ -51,6 +52,7 @@ class Reservation(Struct):
     run_id: str
     path: str
     task: asyncio.Task[object] | None
+    twin: Reservation | None = None  # another attempt under the same number, as a hedge makes
 
     def blocks_itself(self, call: Call[ChatRequest]) -> bool:
         """Return whether waiting for this attempt would be waiting for oneself: same task, or an ancestor's."""
@@ -105,24 +107,45 @@ class WaitingRoom:
     def hold(self, call: Call[ChatRequest], quote: Quote) -> None:
         """Reserve the attempt's bound."""
         ctx = call.ctx
-        self._reservations[(call.id, call.attempt)] = Reservation(quote, ctx.correlation_id, ctx.path, _task())
+        key = (call.id, call.attempt)
+        twin = self._reservations.get(key)
+        self._reservations[key] = Reservation(quote, ctx.correlation_id, ctx.path, _task(), twin)
         self.held = self.held.plus(quote)
 
-    def drop(self, key: tuple[str, int]) -> Reservation | None:
+    def drop(self, call: Call[ChatRequest]) -> Reservation | None:
         """Forget an attempt's reservation and return it, None when it had none."""
-        reservation = self._reservations.pop(key, None)
-        if reservation is not None:
-            self.held = self.held.minus(reservation.quote)
+        reservation = self._reservations.pop((call.id, call.attempt), None)
+        if reservation is None:
+            return None
+        if reservation.twin is not None:
+            reservation = self._parted(reservation, call)
+        self.held = self.held.minus(reservation.quote)
         return reservation
+
+    def _parted(self, newest: Reservation, call: Call[ChatRequest]) -> Reservation:
+        """Return that of the twins which has the call's own bound, the newest by default; the others stay."""
+        twins = list(_with_twins(newest))
+        gone = next((one for one in twins if one.quote is call.quote), newest)
+        chain: Reservation | None = None
+        for one in reversed(twins):
+            if one is not gone:
+                one.twin, chain = chain, one
+        if chain is not None:
+            self._reservations[(call.id, call.attempt)] = chain
+        return gone
+
+    def _all(self) -> Iterator[Reservation]:
+        for newest in self._reservations.values():
+            yield from _with_twins(newest)
 
     def may_pass(self, call: Call[ChatRequest]) -> bool:
         """Return whether a call may go ahead of the queue: nobody waits, or they wait for what itself keeps open."""
-        return not self._queue or any(one.blocks_itself(call) for one in self._reservations.values())
+        return not self._queue or any(one.blocks_itself(call) for one in self._all())
 
     def own(self, call: Call[ChatRequest]) -> Held:
         """Return what is held by attempts that cannot end while this call waits."""
         held = NOTHING_HELD
-        for one in self._reservations.values():
+        for one in self._all():
             if one.blocks_itself(call):
                 held = held.plus(one.quote)
         return held
@@ -146,6 +169,8 @@ class WaitingRoom:
 
     def wake(self) -> None:
         """Let the first waiter look again."""
+        while self._queue and self._queue[0].loop.is_closed():  # its waiter ended with its loop
+            self._queue.popleft()
         if self._queue:
             self._queue[0].wake()
 
@@ -163,6 +188,13 @@ class WaitingRoom:
             return await ticket.future
         finally:
             timer.cancel()
+
+
+def _with_twins(newest: Reservation) -> Iterator[Reservation]:
+    one: Reservation | None = newest
+    while one is not None:
+        yield one
+        one = one.twin
 
 
 def _task() -> asyncio.Task[object] | None:

@@ -198,7 +198,7 @@ class Budget:
             return self._charge(self._crossed())
 
     def account(self, tenant: str, run_id: str) -> AccountState:
-        """Return what this tenant's run used, as a checkpoint stores it."""
+        """Return what this tenant's run used since `track` or `restore`, as a checkpoint stores it."""
         with self._lock:
             tally = self._accounts.get((tenant, run_id))
             return tally.state() if tally else AccountState()
@@ -227,14 +227,14 @@ class Budget:
         priced = None if cost is None else to_money(cost)
         with self._lock:
             if call is not None:
-                self._room.drop((call.id, call.attempt))
+                self._room.drop(call)
             self._book(None if call is None else call.ctx, usage, priced, calls=1)
         return self._answer(self.verdict())
 
     def settle(self, call: Call[ChatRequest], record: CostRecord, /) -> None:
         """Replace the attempt's reservation by what it used; never waits and never raises."""
         with self._lock:
-            held = self._room.drop((call.id, call.attempt))
+            held = self._room.drop(call)
             if held is not None and record.cost is None and record.accepted and held.quote.cost is not None:
                 self._uncertain = add_money(self._uncertain, held.quote.cost)
             self._book(call.ctx, record.usage, record.cost, calls=1 if record.accepted else 0)
@@ -242,7 +242,7 @@ class Budget:
     def release(self, call: Call[ChatRequest], /) -> None:
         """Give the attempt's reservation back untouched: it never reached the provider."""
         with self._lock:
-            self._room.drop((call.id, call.attempt))
+            self._room.drop(call)
             self._room.wake()
 
     def restore(self, tenant: str, run_id: str, state: AccountState) -> None:
@@ -253,6 +253,11 @@ class Budget:
                 return
             self._total.replace(mine.state() if mine else AccountState(), state)
             self._accounts[tenant, run_id] = Tally(state)
+
+    def track(self, tenant: str, run_id: str) -> None:
+        """Keep an account of what this run uses from now on, until `forget`; a run that is kept already stays."""
+        with self._lock:
+            self._accounts.setdefault((tenant, run_id), Tally())
 
     def forget(self, tenant: str, run_id: str) -> None:
         """Drop the account of a finished run; the totals stay."""
@@ -283,9 +288,8 @@ class Budget:
         if ctx is not None:
             key = (ctx.scope.tenant, ctx.correlation_id)
             tally = self._accounts.get(key)
-            if tally is None:
-                tally = self._accounts[key] = Tally()
-            tally.add(usage, cost, calls=calls)
+            if tally is not None:
+                tally.add(usage, cost, calls=calls)
         self._room.wake()
 
     def _crossed(self) -> Refusal | None:

@@ -30,7 +30,7 @@ class CancellationToken:
         return self._cancelled
 
     def cancel(self, reason: str = "") -> None:
-        """Trip the token; a second call does nothing."""
+        """Trip the token; a second call does nothing. What a callback raises leaves after all of them were called."""
         with self._lock:
             if self._cancelled:
                 return
@@ -38,8 +38,14 @@ class CancellationToken:
             self.reason = reason
             callbacks = list(self._callbacks.values())
             self._callbacks.clear()
+        failures: list[Exception] = []
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def on_cancel(self, callback: Callable[[], None], /) -> Callable[[], None]:
         """Call back once when tripped, in the tripping thread (at once when it already is); returns the undo."""

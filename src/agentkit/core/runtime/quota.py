@@ -139,13 +139,13 @@ class Quota:
         with self._lock:
             window = self._windows.get(call.ctx.scope.key())
             if window is not None:
-                window.room.drop((call.id, call.attempt))
+                window.room.drop(call)
                 window.room.wake()
 
     def _book(self, call: Call[ChatRequest], usage: Usage, cost: Decimal | None, *, accepted: bool) -> Charge:
         with self._lock:
             window = self._touch(call.ctx.scope.key())
-            held = window.room.drop((call.id, call.attempt))
+            held = window.room.drop(call)
             bound = None if held is None or not accepted else held.quote
             tokens = usage.total_tokens
             if tokens is None:

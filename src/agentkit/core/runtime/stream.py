@@ -24,7 +24,7 @@ class EventStream(Generic[Ev]):
     Cancelled. `aclose` is idempotent and safe while another task waits for the next event.
     """
 
-    __slots__ = ("_abort", "_closing", "_ctx", "_entered", "_events", "_left")
+    __slots__ = ("_abort", "_closed_by", "_closing", "_ctx", "_entered", "_events", "_left")
 
     def __init__(self, events: AsyncGenerator[Ev, None], ctx: RunContext) -> None:
         self._events = events
@@ -32,6 +32,7 @@ class EventStream(Generic[Ev]):
         self._abort = Abort(ctx.deadline, ctx.cancel, self._close_soon)
         self._closing: asyncio.Task[None] | None = None
         self._left: asyncio.Future[None] | None = None
+        self._closed_by: asyncio.Future[None] | None = None
         self._entered = False
 
     async def __aenter__(self) -> EventStream[Ev]:
@@ -79,7 +80,18 @@ class EventStream(Generic[Ev]):
             await asyncio.shield(self._left)
         if self._closing is not None:
             await asyncio.wait([self._closing])
-        await self._events.aclose()
+        await self._close_once()
+
+    async def _close_once(self) -> None:
+        """Close the events; whoever comes meanwhile waits, and closes them if that was cut short."""
+        while self._closed_by is not None:
+            await asyncio.wait([self._closed_by])
+        closed = self._closed_by = asyncio.get_running_loop().create_future()
+        try:
+            await self._events.aclose()
+        finally:
+            self._closed_by = None
+            closed.set_result(None)
 
     async def _ended(self) -> NoReturn:
         reason = self._abort.fired or StopAsyncIteration()
@@ -94,7 +106,7 @@ class EventStream(Generic[Ev]):
     async def _close_behind(self) -> None:
         """Close while the reader is busy elsewhere; what fails in it is told with the reason the reader gets."""
         try:
-            await self._events.aclose()
+            await self._close_once()
         except Exception as error:
             if self._abort.fired is not None:
                 self._abort.fired.__cause__ = error
