@@ -229,6 +229,7 @@ async def test_an_account_is_kept_by_run_and_restored_once(make):
     """A checkpoint's account is added unless this budget has already seen that version of it."""
     budget = Budget(5)
     ctx = RunContext("run-a", Scope("t"), budget)
+    budget.track("t", "run-a")
     for _ in range(2):
         call = make.call("0.25", ctx=ctx)
         await budget.guard(call)

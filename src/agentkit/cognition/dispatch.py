@@ -62,17 +62,20 @@ class Slotted(Struct, frozen=True):
 class Watch:
     """Tells a call's events in their place, and remembers that it began."""
 
-    __slots__ = ("begun", "position", "run", "turn")
+    __slots__ = ("begun", "position", "result", "run", "turn")
 
     def __init__(self, run: Run, turn: int, position: int) -> None:
         self.run = run
         self.turn = turn
         self.position = position
         self.begun = False
+        self.result: ToolResult | None = None
 
     async def __call__(self, event: ToolUpdate, /) -> None:
         """Tell one event."""
         self.begun = True
+        if type(event) is ToolEnded:
+            self.result = event.result
         await self.run.tell_tool(self.turn, self.position, event)
 
 
@@ -169,9 +172,18 @@ class Dispatch:
             return result
         except BaseException:
             if watch is not None and watch.begun and slotted.acts:
-                text = f"{call.name} was interrupted; whether it took effect is unknown."
-                run.state.answers[slotted.position] = ToolMessage(call.id, text, call.name, is_error=True)
+                self._note_interruption(slotted, watch.result)
             raise
+
+    def _note_interruption(self, slotted: Slotted, result: ToolResult | None) -> None:
+        """Record what is known of a call that may have acted when the run was ended."""
+        if result is None:
+            text = f"{slotted.call.name} was interrupted; whether it took effect is unknown."
+            result = ToolResult(text, "unknown")
+        if result.outcome != "pending":
+            call = slotted.call
+            answer = ToolMessage(call.id, result.content, call.name, result.is_error)
+            self.run.state.answers[slotted.position] = answer
 
     def _was_cut(self, slotted: Slotted) -> bool:
         """Return whether the output cap ended the answer inside this call's arguments."""

@@ -37,6 +37,8 @@ async def execute(
     ctx = ctx.branch()
     slot = RunSlot(ctx)
     await slot.start(owned=owned)
+    if not ctx.path:
+        ctx.budget.track(ctx.scope.tenant, ctx.correlation_id)
     run = Run(job, ctx, slot, RunState(opening, agent=job.agent), resumed=False)
     return await _drive(run, cognition)
 
@@ -75,6 +77,8 @@ async def resume(
     slot.attach(ctx)
     run = Run(job, ctx, slot, state, resumed=True)
     if state.finished:
+        if not ctx.path:
+            _forget(ctx)
         await slot.end()
         return run.result(run.stored_output())
     state.stop_reason, state.reason, state.pending = None, "", ()
@@ -112,7 +116,7 @@ async def _drive(run: Run, cognition: Cognition) -> AgentResult[object]:
             ctx.describe(error)
             if not error.messages:
                 error.messages = to_builtins(run.transcript())
-        await run.interrupted()
+        await run.interrupted(error)
         if not (ctx.path or run.resumable):
             _forget(ctx)
         raise
@@ -126,7 +130,8 @@ def _count(ctx: RunContext, state: RunState) -> None:
     """Add what a stored run used to the budget and to its callers' accounts, as far as they have not counted it."""
     tenant, run_id, budget, caller = ctx.scope.tenant, ctx.correlation_id, ctx.budget, ctx.account.parent
     if not ctx.path:
-        budget.restore(tenant, run_id, state.account)
+        if not state.finished:
+            budget.restore(tenant, run_id, state.account)
     elif caller is None or not caller.behind:
         state.carried = state.account
     elif state.account != state.carried:

@@ -36,7 +36,9 @@ class ReAct:
         try:
             while True:
                 run.ctx.check_cancelled()
-                if state.open_calls:
+                if run.answered and not state.open_calls:
+                    ended = await self._finish(run, last=state.turn > self.max_turns)
+                elif state.open_calls:
                     ended = await self._act(run)
                 else:
                     ended = await self._ask(run)

@@ -33,11 +33,12 @@ from agentkit.core.contracts import (
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.invoker import Invoker
 from agentkit.durable import RunSlot, RunState, Step
-from agentkit.errors import ConfigurationError, OutputInvalid, RunConflict, StoreError
+from agentkit.errors import Cancelled, ConfigurationError, DeadlineExceeded, OutputInvalid, RunConflict, StoreError
 from agentkit.observe import log_event
 
 __all__ = ["Cognition", "Run"]
 
+_CUTS = (Cancelled, DeadlineExceeded)
 NOT_RUN = "Not run: no tool may be used here."
 NO_RESULT = "No result was recorded for this call; it may or may not have run."
 
@@ -48,7 +49,7 @@ class Run:
     `state.messages` is the whole transcript. Steps are written to the slot before the event that tells of them.
     """
 
-    __slots__ = ("_ids", "_saved", "ctx", "invoker", "job", "resumed", "slot", "state")
+    __slots__ = ("_ids", "_received", "_saved", "ctx", "invoker", "job", "resumed", "slot", "state")
 
     job: Job
     ctx: RunContext
@@ -56,6 +57,7 @@ class Run:
     state: RunState
     invoker: Invoker
     resumed: bool
+    _received: ChatResponse | None
     _saved: int
     _ids: set[str] | None
 
@@ -71,11 +73,17 @@ class Run:
         self.resumed = resumed
         self._saved = len(state.messages) if resumed else 0
         self._ids = None
+        self._received = None
 
     @property
     def resumable(self) -> bool:
         """Return whether the run log has a step of this run to go on from."""
         return self.slot.log is not None and self.slot.revision > 0 and self.state.stop_reason != "invalid_output"
+
+    @property
+    def answered(self) -> bool:
+        """Return whether the model has had the last word, and nothing was done with it yet."""
+        return self.state.turn > 0 and isinstance(self.state.messages[-1], AssistantMessage)
 
     async def started(self) -> None:
         """Tell that the run begins, and write its first step where the log outlives the process."""
@@ -104,15 +112,14 @@ class Run:
         request = self.job.request(tuple(state.messages), tool_choice=tool_choice)
         self.ctx.turn = turn
         response = await self.invoker.chat(
-            request, self.ctx, purpose=purpose, route=self.job.route, watch=None if sink is None else self._watch_model
+            request,
+            self.ctx,
+            purpose=purpose,
+            route=self.job.route,
+            watch=None if sink is None else self._watch_model,
+            answered=self._receive,
         )
-        message = response.message
-        if message.tool_calls:
-            message = self._with_own_ids(message, turn)
-        state.turn = turn
-        state.messages.append(message)
-        state.model, state.provider, state.model_stop_reason = response.model, response.provider, response.stop_reason
-        self.resumed = False
+        self._accept(response)
         for attempt in response.attempts[:-1]:
             log_event(
                 "attempt.failed",
@@ -125,6 +132,20 @@ class Run:
                 attempt=attempt.attempt,
             )
         return response
+
+    def _receive(self, response: ChatResponse) -> None:
+        self._received = response
+
+    def _accept(self, response: ChatResponse) -> None:
+        state, turn = self.state, self.ctx.turn
+        self._received = None
+        self.resumed = False
+        message = response.message
+        if message.tool_calls:
+            message = self._with_own_ids(message, turn)
+        state.turn = turn
+        state.messages.append(message)
+        state.model, state.provider, state.model_stop_reason = response.model, response.provider, response.stop_reason
 
     async def save(
         self,
@@ -140,13 +161,16 @@ class Run:
             return
         await self._write(status, base=base, opened=opened, open_effects=open_effects)
 
-    async def interrupted(self) -> None:
+    async def interrupted(self, error: BaseException) -> None:
         """Write what was reached when a run is ended from outside, so that resuming it repeats nothing."""
         slot = self.slot
+        if self._received is not None and (isinstance(error, _CUTS) or not isinstance(error, Exception)):
+            self._accept(self._received)
         if slot.log is None or self.state.stop_reason is not None:
             return
-        if slot.volatile and not slot.revision and not self.ctx.path:
-            await slot.discard()
+        if slot.volatile and not slot.revision and not slot.called:
+            if not self.ctx.path:
+                await slot.discard()
             return
         with suppress(StoreError, RunConflict):  # the reason it ended is what is told
             await self._write("running")
@@ -174,8 +198,12 @@ class Run:
             opened=opened,
             carried=state.carried,
         )
-        await slot.write(step, status)
-        self._saved = len(state.messages)
+        before, reached = slot.revision, len(state.messages)
+        try:
+            await slot.write(step, status)
+        finally:
+            if slot.revision != before:
+                self._saved = reached
         sink = self.ctx.sink
         if sink is not None:
             await sink.put(Checkpointed(sink.next_seq(), self.ctx.path, state.turn, slot.revision, status))

@@ -21,7 +21,8 @@ class SingleCall:
         while True:
             run.ctx.check_cancelled()
             try:
-                await run.ask_model(purpose=purpose)
+                if not run.answered:
+                    await run.ask_model(purpose=purpose)
             except MeterExceeded as error:
                 result = await run.suspend("budget_exhausted", error.message)
                 if error.suspends:

@@ -60,6 +60,15 @@ class RunSlot:
         """Return the run log, None when the run leaves no trace."""
         return self._log
 
+    @property
+    def called(self) -> bool:
+        """Return whether a run that is under way here called this one, and may be resumed with it."""
+        if self._log is None or not self._slot.path:
+            return False
+        tenant, run_id, parts = self._slot.tenant, self._slot.run_id, self._slot.path.split("/")
+        held = _volatile(self._log).held
+        return any(Slot(tenant, run_id, "/".join(parts[:depth])) in held for depth in range(len(parts)))
+
     async def start(self, *, owned: bool = False) -> None:
         """Take the slot for a new run, which becomes a new generation after a finished one.
 
@@ -109,13 +118,16 @@ class RunSlot:
         if self.volatile:
             _volatile(self._log).wrote.add((self._slot.tenant, self._slot.run_id))
         record = LogRecord("checkpoint", str(self.revision + 1), encode_data(CHECKPOINT_KIND, step))
-        self.revision = await self._log.append(
-            self._slot,
-            self.revision,
-            (record,),
-            status=status,
-            fence=None if self._lease is None else self._lease.fence,
+        fence = None if self._lease is None else self._lease.fence
+        writing = asyncio.ensure_future(
+            self._log.append(self._slot, self.revision, (record,), status=status, fence=fence)
         )
+        try:
+            self.revision = await asyncio.shield(writing)
+        except asyncio.CancelledError:  # what was begun is written all the same, and the next write has to know
+            with suppress(RunConflict, StoreError):
+                self.revision = await writing
+            raise
 
     async def discard(self) -> None:
         """Forget a finished run of a volatile log, so that a long-lived process does not grow."""
@@ -145,7 +157,12 @@ class RunSlot:
             self._holds = True
             return
         owner = f"{id(self):x}-{id(asyncio.get_running_loop()):x}"
-        self._lease = await log.acquire(self._slot, owner, ttl=LEASE_SECONDS)
+        taking = asyncio.ensure_future(log.acquire(self._slot, owner, ttl=LEASE_SECONDS))
+        try:
+            self._lease = await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            await log.release(await taking)
+            raise
         self._plan_renewal()
 
     def _plan_renewal(self) -> None:

@@ -84,17 +84,21 @@ class Invoker:
         purpose: Purpose = "main",
         route: Route | None = None,
         watch: ChatWatcher | None = None,
+        answered: Callable[[ChatResponse], None] | None = None,
     ) -> ChatResponse:
-        """Return the whole answer, with the priced rows of all its attempts; `watch` is awaited with each event."""
+        """Return the whole answer, with the priced rows of all its attempts; `watch` is awaited with each event.
+
+        `answered` gets the answer as soon as it is whole and paid for, also when the call is cancelled after that.
+        """
         call = self._call(request, ctx, purpose, route)
         try:
             if ctx.deadline is None and ctx.cancel is None:
-                return await self._collect(call, watch)
+                return await self._collect(call, watch, answered)
             abort = Abort(ctx.deadline, ctx.cancel)
             abort.arm()
             try:
                 with abort:
-                    return await self._collect(call, watch)
+                    return await self._collect(call, watch, answered)
             finally:
                 abort.disarm()
         except AgentkitError as error:
@@ -129,7 +133,12 @@ class Invoker:
             raise ToolError("The chain ended without a ToolEnded event; a middleware dropped it.")
         return result
 
-    async def _collect(self, call: Call[ChatRequest], watch: ChatWatcher | None) -> ChatResponse:
+    async def _collect(
+        self,
+        call: Call[ChatRequest],
+        watch: ChatWatcher | None,
+        answered: Callable[[ChatResponse], None] | None,
+    ) -> ChatResponse:
         response: ChatResponse | None = None
         attempts: list[CostRecord] = []
         events = self._chat(call)
@@ -139,6 +148,8 @@ class Invoker:
                     attempts.append(event.record)
                 elif type(event) is ChatEnd:
                     response = event.response
+                    if answered is not None:
+                        answered(response)
                 if watch is not None:
                     await watch(event)
         except BaseException:
