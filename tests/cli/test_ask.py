@@ -17,6 +17,8 @@ from agentkit.testing.turns import write_turn
 
 CITY = '{"type":"object","properties":{"city":{"type":"string"}},"required":["city"],"additionalProperties":false}'
 TOOLS = '''
+from agentkit import tool
+
 def weather(city: str) -> str:
     """Say what the weather is."""
     return f"sunny in {city}"
@@ -25,7 +27,10 @@ def gate() -> str:
     """Fail."""
     raise RuntimeError("the gate is shut")
 
-NUMBER = 1
+@tool(effect="external", requires_approval=True)
+def pay(amount: int) -> str:
+    """Pay."""
+    return "paid"
 '''
 
 
@@ -156,6 +161,20 @@ async def test_a_turn_limit_ends_with_its_own_code(command) -> None:
     assert done.code == 3
     assert done.out == "As far as I got.\n"
     assert "max_turns" in done.err
+    assert "Raise --max-turns" in done.err
+
+
+async def test_a_tool_that_needs_approval_is_not_run(command) -> None:
+    """A call that a person has to approve stops the run with 3, and the way on is told; nothing was paid."""
+    command.write("mytools.py", TOOLS)
+    asked = Turn(calls=(ToolCall("c1", "pay", '{"amount": 3}'),))
+    async with LoopbackServer([asked, Turn(text="never")]) as server:
+        done = await command("run", "hi", *at(server, "--tools", "mytools:pay", "--json"), env=keyed())
+    assert done.code == 3
+    assert done.json["stop_reason"] == "suspended"
+    assert "approve" in done.err
+    assert "paid" not in done.err
+    assert len(server.requests) == 1
 
 
 async def test_a_crossed_budget_ends_with_its_own_code(command) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from agentkit.cli import main
 from agentkit.testing import LoopbackServer, Turn
 
 SCRIPTED = ("ask", "hi", "--model", "scripted:hello")
@@ -12,7 +13,7 @@ SCRIPTED = ("ask", "hi", "--model", "scripted:hello")
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ("openai:gpt-4o-mini", ["OPENAI_API_KEY"]),
+        ("openai:gpt-4o-mini", ["OPENAI_API_KEY", "--api-key-env"]),
         ("anthropic:claude-sonnet-4-6", ["ANTHROPIC_API_KEY"]),
         ("opnai:gpt-4o", ["'opnai'", "openai"]),
         ("gpt-4o-mini", ["openai:gpt-4o-mini", "--base-url"]),
@@ -64,6 +65,25 @@ async def test_the_providers_key_is_not_sent_to_another_server(command) -> None:
     assert "sk-mine" not in str(server.requests[0].headers)
 
 
+@pytest.mark.parametrize("model", ["llama3:8b", "opnai:x", "plain"])
+async def test_a_server_of_ones_own_names_its_models_as_it_likes(command, model: str) -> None:
+    """With --base-url a name that starts with no known provider goes there whole, colons included."""
+    async with LoopbackServer([Turn(text="ok")]) as server:
+        done = await command("ask", "hi", "--model", model, "--base-url", server.url)
+    assert (done.code, done.out) == (0, "ok\n")
+    assert server.requests[0].body["model"] == model
+
+
+@pytest.mark.parametrize("options", [[], ["--model", "local:smollm2"], ["--model", "scripted:hello"]])
+async def test_a_server_is_not_left_out_silently(command, options: list[str]) -> None:
+    """--base-url without a model, or with one that runs in this process, is refused instead of answered from here."""
+    async with LoopbackServer([Turn(text="never")]) as server:
+        done = await command("ask", "hi", "--base-url", server.url, *options)
+    assert (done.code, done.out, server.requests) == (2, "", [])
+    assert "--base-url" in done.err
+    assert "--model" in done.err
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -72,7 +92,7 @@ async def test_the_providers_key_is_not_sent_to_another_server(command) -> None:
         (["--budget=-1"], "--budget -1"),
         (["--price", "5"], "--price 5: write IN/OUT"),
         (["--price", "a/b"], "--price a/b: write IN/OUT"),
-        (["--base-url", "example"], "http://"),
+        (["--model", "openai:m", "--base-url", "example"], "http://"),
         (["--api-key-env", "NOPE"], "NOPE is not set"),
         (["--output-schema", "missing.json"], "--output-schema missing.json: No such file"),
         (["--output-schema", "."], "--output-schema .: Is a directory"),
@@ -90,16 +110,21 @@ async def test_the_providers_key_is_not_sent_to_another_server(command) -> None:
         (["--frob"], "--frob"),
     ],
 )
-async def test_a_bad_option_is_named(command, options: list[str], said: str) -> None:
+def test_a_bad_option_is_named(command, monkeypatch, capsys, options: list[str], said: str) -> None:
     """Each option that cannot be used is named with the reason; nothing goes to standard output."""
     command.write("cut.json", '{"type": ')
     (command.folder / "bytes.json").write_bytes(b'{"title": "caf\xe9"}')
     command.write("list.json", "[]")
     command.write("wrong.json", '{"type": "objekt"}')
     command.write("remote.json", '{"type": "object", "properties": {"a": {"$ref": "https://example.com/a.json"}}}')
-    done = await command(*SCRIPTED, *options)
-    assert (done.code, done.out) == (2, "")
-    assert said in done.err, done.err
+    monkeypatch.chdir(command.folder)
+    try:
+        code = main([*SCRIPTED, *options])
+    except SystemExit as leaving:  # argparse's way
+        code = leaving.code
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "")
+    assert said in err
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,11 @@ from agentkit.core.contracts import (
 
 __all__ = ["ask_command"]
 
+_HINTS = {
+    "suspended": "A person has to approve, which the command cannot ask for: use Agent.run and Agent.resume in Python.",
+    "max_turns": "Raise --max-turns to let it go on.",
+}
+
 
 async def ask_command(options: argparse.Namespace) -> int:
     """Ask, or run with tools, and print the answer; returns the exit code."""
@@ -89,9 +94,21 @@ class Shown:
 def _print(result: AgentResult[object], options: argparse.Namespace, shown: Shown, seconds: float) -> None:
     if options.json:
         print(as_json(result))
+        _explain(result)
         return
     if shown.quiet:
         print(msgspec.json.format(msgspec.json.encode(result.output), indent=2).decode())
     elif shown.text and not shown.text.endswith("\n"):
         print()
     print(status_line(result, seconds), file=sys.stderr)
+    _explain(result)
+
+
+def _explain(result: AgentResult[object]) -> None:
+    """Say why a run that did not complete stopped, and what to do."""
+    if result.stop_reason == "complete":
+        return
+    print(f"agentkit: stopped: {result.reason or result.stop_reason}", file=sys.stderr)
+    hint = _HINTS.get(result.stop_reason)
+    if hint:
+        print(f"          {hint}", file=sys.stderr)

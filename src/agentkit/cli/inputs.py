@@ -17,11 +17,14 @@ from agentkit.catalog import DEFAULT_PRICES, family, parse_price
 from agentkit.core.contracts import JsonObject, ModelSettings
 from agentkit.core.runtime.budget import Budget
 from agentkit.errors import ConfigurationError, MoneyPrecisionError
+from agentkit.providers.profiles import PROFILES
 from agentkit.schema import check_schema
 
 __all__ = ["read_binding", "read_budget", "read_question", "read_schema", "read_settings", "read_tool"]
 
+_DEFAULT = "local:smollm2"
 _MOST_NAMES = 8
+_OFFLINE = ("local", "scripted")
 
 
 def read_question(given: str) -> str:
@@ -77,18 +80,30 @@ def read_tool(name: str) -> Callable[..., object]:
 
 def read_binding(options: argparse.Namespace, progress: Callable[[str], None]) -> Binding:
     """Return who answers; a model that its provider is not known to have is refused with the nearest names."""
-    model: str = options.model
+    model: str = options.model or ("" if options.base_url else _DEFAULT)
     if options.price is not None:
         _check_price(options.price)
-    if not options.base_url:
+    if options.base_url:
+        model = _remote_name(model)
+    else:
         _check_model(model, priced=options.price is not None)
-    elif ":" not in model:
-        model = f"openai:{model}"
-    if model.startswith("local:") and not options.base_url:
+    if model.startswith("local:"):
         from agentkit.providers.local import LocalModel
 
         return Binding(LocalModel(model.removeprefix("local:"), progress=progress), price=options.price)
-    return Binding(model, base_url=options.base_url, api_key=_key(options.api_key_env), price=options.price)
+    key = _key(options.api_key_env)
+    if key is None and not options.base_url:
+        _check_key(model)
+    return Binding(model, base_url=options.base_url, api_key=key, price=options.price)
+
+
+def _remote_name(model: str) -> str:
+    provider, colon, _ = model.partition(":")
+    if not model:
+        raise ConfigurationError("--base-url: name the model that the server there has, with --model NAME.")
+    if colon and provider in _OFFLINE:
+        raise ConfigurationError(f"--model {model}: {provider} models run in this process; leave --base-url out.")
+    return model if colon and provider.partition("+")[0] in PROFILES else f"openai:{model}"
 
 
 def _key(variable: str | None) -> str | None:
@@ -98,6 +113,18 @@ def _key(variable: str | None) -> str | None:
     if not key:
         raise ConfigurationError(f"--api-key-env: the variable {variable} is not set.")
     return key
+
+
+def _check_key(model: str) -> None:
+    provider = model.partition(":")[0]
+    profile = PROFILES.get(provider)
+    if profile is None or not profile.key_variables:
+        return
+    if not any(os.environ.get(variable, "").strip() for variable in profile.key_variables):
+        raise ConfigurationError(
+            f"--model {model}: no key for {provider}: set the environment variable "
+            f"{' or '.join(profile.key_variables)}, or name the one that holds it with --api-key-env."
+        )
 
 
 def _check_price(given: str) -> None:
@@ -112,8 +139,6 @@ def _check_price(given: str) -> None:
 def _check_model(model: str, *, priced: bool) -> None:
     provider, colon, name = model.partition(":")
     if not colon:
-        from agentkit.providers.profiles import PROFILES
-
         owners = [owner for owner in PROFILES if _is_listed(owner, model)]
         meant = " or ".join(f"{owner}:{model}" for owner in owners[:3]) or f"openai:{model}"
         raise ConfigurationError(

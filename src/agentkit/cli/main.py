@@ -116,7 +116,7 @@ def _add_ask(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("question", help="what to ask; '-' reads standard input")
     parser.add_argument(
         "--model",
-        default="local:smollm2",
+        default=None,
         metavar="PROVIDER:MODEL",
         help="openai:..., anthropic:..., local:smollm2 (default), or a plain name together with --base-url",
     )
