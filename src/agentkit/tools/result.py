@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import cast
 
 import msgspec
@@ -110,7 +111,10 @@ def _as_json(value: object) -> str:
     try:
         if callable(dump) and not isinstance(value, type):
             return cast("str", dump())
-        return msgspec.json.encode(value, enc_hook=_other).decode()
+        try:
+            return msgspec.json.encode(value, enc_hook=_other).decode()
+        except UnicodeEncodeError:  # half a pair somewhere inside, which is cleaned as text
+            return json.dumps(msgspec.to_builtins(value, enc_hook=_other), ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError):
         return str(value)
 
