@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentkit import catalog
 from agentkit.catalog import DEFAULT_PRICES, PriceRow, PriceTable, bound, cost, family
 from agentkit.catalog.snapshot import load_snapshot
 from agentkit.core.contracts import Rates, Usage
 
 ROOT = Path(__file__).parents[2]
-SNAPSHOT = ROOT / "src/agentkit/catalog/data/prices.json"
+SNAPSHOT = Path(catalog.__file__).parent / "data/prices.json"
 
 
 def row(model: str, price: int, *, starts: date | None = None, tier: str | None = None) -> PriceRow:
