@@ -1,4 +1,4 @@
-"""Functions as tools: what is refused at decoration, how they run, what becomes of their errors."""
+"""Functions as tools: what is checked when they are made, and what happens when a run calls them."""
 
 from __future__ import annotations
 
@@ -6,422 +6,427 @@ import asyncio
 import contextvars
 import functools
 import threading
-import time
+from dataclasses import dataclass
 
 import pytest
 
-from agentkit import Agent, Binding
-from agentkit.core.contracts import Call, CallKey, ImagePart, ToolCall, ToolPort, ToolRequest, ToolResult
-from agentkit.core.runtime import RunContext
+from agentkit import RunContext, tool
+from agentkit.core.contracts import Call, CallKey, ToolCall, ToolRequest
 from agentkit.errors import (
+    AgentkitError,
     Cancelled,
     ConfigurationError,
     DeadlineExceeded,
     EffectUnknown,
     MeterExceeded,
-    ProviderError,
     ToolError,
 )
-from agentkit.testing import ManualClock, make_context
-from agentkit.tools import Tool, Toolbox, tool
+from agentkit.testing import make_context
+from agentkit.tools import Tool
 from agentkit.tools.thread import WORKER_THREADS
 
-
-async def invoked(made, arguments="{}", ctx=None):
-    """Bind and invoke a tool as the chain does."""
-    ctx = ctx or make_context()
-    request = ToolRequest(made, ToolCall("c1", made.name, arguments), CallKey("r", "", 1, 0))
-    return await made.invoke(made.bind(arguments), Call(ctx, request, "call-1"))
+PATIENCE = 30  # seconds until a test that would hang fails instead
+TENANT = contextvars.ContextVar("tenant", default="nobody")
 
 
-@tool
-async def weather(city: str, days: int = 1) -> str:
-    """Current weather in a city.
-
-    Longer words that the model reads too.
-    """
-    return f"{city}: sun for {days}"
+async def invoke(made: Tool, arguments: str = "{}", ctx: RunContext | None = None) -> str:
+    """Call a tool the way a run does, from the model's text, and return the text of its result."""
+    request = ToolRequest(made, ToolCall("c1", made.name, arguments), CallKey("run", "", 1, 0))
+    result = await made.invoke(made.bind(arguments), Call(ctx or make_context(), request, "call-1"))
+    return result.content
 
 
-async def test_a_bare_decorator_makes_a_tool_that_stays_a_function():
-    """The docstring is the description, the name is the function's, and calling it calls the plain function."""
-    port: ToolPort = weather
-    assert port.spec.name == "weather" and port.effect == "unknown" and port.resumable is False
-    assert port.spec.description == "Current weather in a city.\n\nLonger words that the model reads too."
-    assert port.spec.parameters["required"] == ["city"] and port.spec is weather.spec
-    assert await weather("Paris", days=2) == "Paris: sun for 2"
-    assert await invoked(weather, '{"city": "Oslo"}') == ToolResult("Oslo: sun for 1")
+def test_bare_and_with_options() -> None:
+    """Bare, a function is the most dangerous kind of tool; options say what it is and are all kept."""
 
+    @tool
+    def plain(city: str) -> str:
+        """Say the weather.
 
-def test_every_option_reaches_the_tool():
-    """Name, description, effect and the rest are what a run sees."""
+        In a city.
+        """
+        return f"sunny in {city}"
 
     @tool(
-        name="get-it", description="  Fetch it. ", effect="read", idempotent=True, requires_approval=True, timeout=2.5
+        name="send-mail",
+        description=" Send a mail. ",
+        effect="external",
+        idempotent=True,
+        requires_approval=True,
+        timeout=2.5,
+        max_result_chars=10,
     )
-    def fetch(x: int) -> int:
-        return x
+    async def send(to: str) -> str:
+        return to
 
-    assert (fetch.name, fetch.description, fetch.spec.name) == ("get-it", "Fetch it.", "get-it")
-    assert (fetch.effect, fetch.idempotent, fetch.requires_approval, fetch.timeout) == ("read", True, True, 2.5)
-    assert fetch(3) == 3
-
-
-def test_a_tool_cannot_be_changed():
-    """What a run decided on stays so; another tool is made instead."""
-    with pytest.raises(AttributeError, match="make another one"):
-        weather.effect = "read"
-    assert weather.effect == "unknown"
-
-
-def plain(x: int) -> int:
-    """Do it."""
-    return x
+    assert plain("Oslo") == "sunny in Oslo"
+    assert (plain.name, plain.effect, plain.idempotent, plain.requires_approval) == ("plain", "unknown", False, False)
+    assert plain.description == "Say the weather.\n\nIn a city."
+    assert (plain.timeout, plain.is_async, plain.resumable) == (None, False, False)
+    assert (send.name, send.description, send.effect) == ("send-mail", "Send a mail.", "external")
+    assert (send.idempotent, send.requires_approval, send.timeout, send.is_async) == (True, True, 2.5, True)
+    assert send.spec.name == "send-mail"
+    assert send.spec.parameters["required"] == ["to"]
+    assert send.spec is send.spec
 
 
-def silent(x: int) -> int:
-    return x
+def test_methods_partials_and_callable_objects() -> None:
+    """What has a function inside can be a tool; self and what a partial fixed are not asked of the model."""
+
+    class Shop:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def sell(self, item: str) -> str:
+            """Sell an item."""
+            return f"{self.name} sells {item}"
+
+        def __call__(self, item: str) -> str:
+            """Say whether an item is there."""
+            return f"{self.name} has {item}"
+
+    def pay(amount: int, currency: str) -> str:
+        """Pay."""
+        return f"{amount} {currency}"
+
+    sell, has, euros = tool(Shop("Ada").sell), tool(Shop("Bob")), tool(functools.partial(pay, currency="EUR"))
+    assert [asyncio.run(invoke(made, '{"item": "tea"}')) for made in (sell, has)] == ["Ada sells tea", "Bob has tea"]
+    assert list(sell.spec.parameters["properties"]) == ["item"]
+    assert has.name == "Shop"
+    assert euros.name == "pay"
+    assert asyncio.run(invoke(euros, '{"amount": 5}')) == "5 EUR"
 
 
-async def yields(x: int):
-    """Do it."""
-    yield x
+def bare() -> None:
+    """Do nothing."""
 
 
-def also_yields(x: int):
-    """Do it."""
-    yield x
+def generated():
+    """Yield."""
+    yield 1
 
 
-class Silent:
-    def __call__(self, x: int) -> int:
-        return x
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"effect": "writes"}, "'writes'; pass one of read, write"),
+        ({"timeout": 0}, "timeout=0"),
+        ({"timeout": -1.0}, "timeout=-1.0"),
+        ({"timeout": float("nan")}, "timeout=nan"),
+        ({"max_result_chars": 0}, "max_result_chars=0"),
+        ({"name": "send mail!"}, "name='send_mail'"),
+        ({"name": ""}, "name='tool'"),
+        ({"name": "x" * 65}, "1 to 64"),
+        ({"name": "a.b"}, "name='a_b'"),
+        ({"name": "d\u00e9j\u00e0"}, "name='d_j"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused(options: dict, said: str) -> None:
+    """Effects, limits and names are checked when the tool is made, with what to write."""
+    with pytest.raises(ConfigurationError) as caught:
+        tool(**options)(bare)
+    assert said in str(caught.value)
 
 
-MISTAKES = [
-    (plain, {"name": "my tool.v2"}, "pass name='my_tool_v2'"),
-    (plain, {"name": "x" * 65}, "pass name='x{64}'"),
-    (plain, {"name": ""}, "pass name='tool'"),
-    (plain, {"name": "größe"}, "pass name='gr_e'"),
-    (plain, {"effect": "harmless"}, "effect='harmless'; pass one of read, write, execute, external, unknown"),
-    (plain, {"timeout": 0}, "timeout=0; pass seconds above 0"),
-    (plain, {"timeout": float("nan")}, "timeout=nan"),
-    (plain, {"max_result_chars": 0}, "max_result_chars=0; pass 1 or more"),
-    (silent, {}, "'silent' has no description; write a docstring"),
-    (Silent(), {}, "'Silent' has no description"),
-    (functools.partial(silent, 1), {}, "'silent' has no description"),
-    (yields, {}, "'yields' is a generator; return the whole result"),
-    (also_yields, {}, "'also_yields' is a generator"),
-    (lambda x: x, {"description": "d"}, "no annotation"),
-    ("plain", {}, "is no function"),
-]
+def test_a_function_that_cannot_be_a_tool_is_refused() -> None:
+    """A missing description, a generator, a class's own method and what is no function are named with the remedy."""
+
+    def mute(city: str) -> str:
+        return city
+
+    class Silent:
+        def __call__(self, city: str) -> str:
+            return city
+
+        def method(self, city: str) -> str:
+            """Say."""
+            return city
+
+    for given, said in [
+        (mute, "'mute' has no description"),
+        (Silent(), "'Silent' has no description"),
+        (generated, "is a generator"),
+        (Silent.method, "from an object"),
+        (7, "no function"),
+    ]:
+        with pytest.raises(ConfigurationError) as caught:
+            tool(given)
+        assert said in str(caught.value)
 
 
-@pytest.mark.parametrize(("function", "options", "reason"), MISTAKES, ids=lambda given: str(given)[:30])
-def test_mistakes_are_told_at_decoration(function, options, reason):
-    """ConfigurationError says what to write instead."""
-    with pytest.raises(ConfigurationError, match=reason):
-        Tool(function, **options)
+def test_a_tool_cannot_be_changed() -> None:
+    """What was resolved once stays, so a tool shared by agents is the same for all of them."""
+    made = tool(bare)
+    with pytest.raises(AttributeError, match="bare"):
+        made.effect = "read"
 
 
-async def test_the_context_is_injected():
-    """A parameter annotated RunContext gets the call's own context."""
+async def test_the_context_is_given_and_hidden() -> None:
+    """A parameter for the run's context is filled in by the run; the model neither sees nor can give it."""
 
     @tool
-    def who(ctx: RunContext, greeting: str) -> str:
-        """Say who asks."""
+    async def who(ctx: RunContext, greeting: str = "hello") -> str:
+        """Greet the tenant."""
         return f"{greeting} {ctx.scope.tenant}"
 
-    assert (await invoked(who, '{"greeting": "hi"}')).content == "hi test"
+    assert list(who.spec.parameters["properties"]) == ["greeting"]
+    assert await invoke(who) == "hello test"
+    with pytest.raises(ToolError, match="ctx: unexpected"):
+        who.bind('{"ctx": {}}')
 
 
-async def test_methods_partials_and_objects():
-    """Tools are made of whatever has a signature and a docstring."""
-
-    class Store:
-        def __init__(self) -> None:
-            self.rows = {"a": 1}
-
-        async def read(self, key: str) -> int:
-            """Read a row."""
-            return self.rows[key]
-
-        async def __call__(self, key: str) -> int:
-            """Read a row, too."""
-            return self.rows[key]
-
-    assert (await invoked(tool(Store().read), '{"key": "a"}')).content == "1"
-    assert (await invoked(tool(Store()), '{"key": "a"}')).content == "1"
-    assert (await invoked(tool(functools.partial(plain, 4)), "")).content == "4"
-    assert tool(functools.partial(plain, 4)).description == "Do it."
-
-
-@pytest.mark.parametrize(
-    "error", [MeterExceeded("m"), DeadlineExceeded("d"), Cancelled("c"), EffectUnknown("e"), ConfigurationError("w")]
-)
-@pytest.mark.parametrize("grouped", [False, True])
-async def test_what_ends_a_run_passes(error, grouped):
-    """A ceiling, the deadline, a tripped token: raised as they are, also out of a tool's own task group."""
-
-    async def fail() -> None:
-        raise error
+async def test_a_synchronous_tool_does_not_stop_the_loop_and_keeps_context_variables() -> None:
+    """Two of them run at once in threads, wait for the loop, and see the caller's variables (B89)."""
+    meeting = threading.Barrier(2)
+    loop_went_on = threading.Event()
+    running = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    threads = set()
 
     @tool
-    async def nested() -> None:
-        """Call a model."""
-        if not grouped:
-            await fail()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(fail())
+    def wait(name: str) -> str:
+        """Meet the other one, then wait for the event loop."""
+        threads.add(threading.get_ident())
+        meeting.wait(PATIENCE)
+        loop.call_soon_threadsafe(running.set)
+        assert loop_went_on.wait(PATIENCE)
+        return f"{name} for {TENANT.get()}"
 
-    with pytest.raises(type(error)) as raised:
-        await invoked(nested)
-    assert raised.value is error
+    async def heartbeat() -> None:
+        await running.wait()
+        loop_went_on.set()
 
-
-class Rude(Exception):
-    def __str__(self) -> str:
-        raise RuntimeError("no words")
-
-
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        (ValueError("broken pipe"), "ValueError: broken pipe"),
-        (KeyError("x"), "KeyError: 'x'"),
-        (OSError(), "OSError"),
-        (StopIteration(3), "StopIteration|RuntimeError"),
-        (SystemExit(2), "SystemExit: 2"),
-        (ProviderError("nested call failed"), "ProviderError: nested call failed"),
-        (Rude(), "Rude: its message cannot be read"),
-        (ValueError("x\x00\udce9"), "ValueError: x\ufffd\ufffd"),
-    ],
-    ids=lambda given: type(given).__name__,
-)
-@pytest.mark.parametrize("is_async", [True, False])
-async def test_what_a_tool_raises_is_told(error, told, is_async):
-    """Type and message reach the model as a ToolError; nothing of it ends the process or the loop."""
-
-    def fails() -> None:
-        """Fail."""
-        raise error
-
-    async def fails_later() -> None:
-        """Fail."""
-        raise error
-
-    with pytest.raises(ToolError, match=told) as raised:
-        await invoked(tool(fails_later if is_async else fails))
-    assert raised.value.tool in ("fails", "fails_later") and raised.value.__cause__ is not None
+    TENANT.set("acme")
+    beating = asyncio.create_task(heartbeat())
+    results = await asyncio.gather(invoke(wait, '{"name": "a"}'), invoke(wait, '{"name": "b"}'))
+    await beating
+    assert results == ["a for acme", "b for acme"]
+    assert len(threads) == 2
+    assert threading.get_ident() not in threads
 
 
-async def test_a_tool_error_of_the_tool_keeps_its_hint():
-    """A tool that raises ToolError speaks to the model itself."""
+async def test_a_cancelled_run_does_not_wait_for_a_thread_which_still_counts() -> None:
+    """Cancelling leaves the thread to itself at once; until it ends it keeps one of the bounded places."""
+    release = threading.Event()
+    loop = asyncio.get_running_loop()
+    lock = threading.Lock()
+    running = most = 0
+    full = asyncio.Event()
 
     @tool
-    def pick() -> None:
-        """Pick."""
-        raise ToolError("No such row.", hint="Call list_rows first.")
+    def stuck() -> str:
+        """Wait until released."""
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+            if running == WORKER_THREADS:
+                loop.call_soon_threadsafe(full.set)
+        assert release.wait(PATIENCE)
+        with lock:
+            running -= 1
+        return "done"
 
-    with pytest.raises(ToolError) as raised:
-        await invoked(pick)
-    assert (raised.value.message, raised.value.hint) == ("No such row.", "Call list_rows first.")
+    calls = [asyncio.create_task(invoke(stuck)) for _ in range(WORKER_THREADS)]
+    await full.wait()
+    for call in calls[:5]:
+        call.cancel()
+    ended = await asyncio.gather(*calls[:5], return_exceptions=True)
+    assert all(isinstance(end, asyncio.CancelledError) for end in ended)
+    assert not release.is_set()
+    more = [asyncio.create_task(invoke(stuck)) for _ in range(5)]
+    await asyncio.wait(more, timeout=0)
+    release.set()
+    assert await asyncio.gather(*calls[5:], *more) == ["done"] * WORKER_THREADS
+    assert most == WORKER_THREADS
 
 
-async def test_a_cancellation_inside_is_an_error_of_the_tool():
-    """A task that the tool itself cancelled fails that call; a cancelled run cancels the tool."""
+async def test_a_call_cancelled_while_it_waits_for_a_thread_never_runs() -> None:
+    """A waiter that is cancelled leaves the queue, and its place goes to the next one."""
+    release = threading.Event()
+    loop = asyncio.get_running_loop()
+    started: list[str] = []
+    full = asyncio.Event()
+
+    @tool
+    def slow(name: str) -> str:
+        """Wait until released."""
+        started.append(name)
+        if len(started) == WORKER_THREADS:
+            loop.call_soon_threadsafe(full.set)
+        assert release.wait(PATIENCE)
+        return name
+
+    holders = [asyncio.create_task(invoke(slow, '{"name": "holder"}')) for _ in range(WORKER_THREADS)]
+    await full.wait()
+    late, last = (asyncio.create_task(invoke(slow, f'{{"name": "{name}"}}')) for name in ("late", "last"))
+    await asyncio.wait([late, last], timeout=0)
+    late.cancel()
+    await asyncio.wait([late])
+    release.set()
+    assert await last == "last"
+    await asyncio.gather(*holders)
+    assert late.cancelled()
+    assert "late" not in started
+
+
+async def test_what_is_cancelled_inside_a_tool_is_its_error_alone() -> None:
+    """A tool that cancels a task of its own fails as one call; cancelling the run stays a cancellation (B80)."""
     begun = asyncio.Event()
 
     @tool
-    async def own() -> None:
-        """Cancel something."""
-        task = asyncio.ensure_future(asyncio.Event().wait())
-        asyncio.get_running_loop().call_soon(task.cancel)
-        await task
+    async def clumsy() -> str:
+        """Cancel a task of its own and wait for it."""
+        inner = asyncio.create_task(asyncio.Event().wait())
+        inner.cancel()
+        await inner
+        return "never"
 
     @tool
-    async def waits() -> None:
-        """Wait."""
+    async def patient() -> str:
+        """Wait for ever."""
         begun.set()
         await asyncio.Event().wait()
+        return "never"
 
-    with pytest.raises(ToolError, match="CancelledError"):
-        await invoked(own)
-    task = asyncio.create_task(invoked(waits))
+    with pytest.raises(ToolError, match="cancelled") as caught:
+        await invoke(clumsy)
+    assert caught.value.tool == "clumsy"
+    running = asyncio.create_task(invoke(patient))
     await begun.wait()
-    task.cancel()
+    running.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await task
+        await running
 
 
-tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant")
+ENDING = [
+    ToolError("try Oslo", hint="a city"),
+    MeterExceeded("too much", axis="cost"),
+    DeadlineExceeded("too late"),
+    Cancelled("stopped"),
+    EffectUnknown("perhaps sent"),
+    ConfigurationError("no database"),
+]
 
 
-async def test_synchronous_tools_run_side_by_side_beside_the_loop():
-    """Two that wait for each other both finish, the loop goes on, and both see the caller's context variables."""
-    meet = threading.Barrier(3, timeout=10)
+@pytest.mark.parametrize("error", ENDING, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("kind", ["async", "sync", "group"])
+async def test_what_ends_a_run_passes_through(error: AgentkitError, kind: str) -> None:
+    """A ceiling, the deadline, a cancel, an unknown effect, wrong wiring and a ToolError stay the same object."""
 
-    @tool
-    def slow() -> str:
-        """Wait for the others."""
-        meet.wait()
-        return f"{tenant.get()} {threading.current_thread() is threading.main_thread()}"
+    async def later() -> str:
+        raise error
 
-    tenant.set("acme")
-    calls = [asyncio.create_task(invoked(slow)) for _ in range(2)]
-    await asyncio.to_thread(meet.wait)
-    assert [(await call).content for call in calls] == ["acme False", "acme False"]
+    def now() -> str:
+        raise error
 
+    async def together() -> str:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(later())
+        return "never"
 
-async def test_a_cancelled_run_does_not_wait_for_its_thread_which_still_counts():
-    """Stuck threads keep their places until they end: the next call waits, and runs once one has ended."""
-    release, started = threading.Event(), threading.Semaphore(0)
-    ran = []
-
-    @tool
-    def stuck() -> None:
-        """Hang."""
-        started.release()
-        release.wait(30)
-
-    @tool
-    def quick() -> str:
-        """Answer."""
-        ran.append(1)
-        return "done"
-
-    stuck_calls = [asyncio.create_task(invoked(stuck)) for _ in range(WORKER_THREADS)]
-    try:
-        for _ in range(WORKER_THREADS):
-            await asyncio.to_thread(started.acquire, timeout=10)
-        began = time.monotonic()
-        for call in stuck_calls:
-            call.cancel()
-        await asyncio.wait(stuck_calls)
-        assert all(call.cancelled() for call in stuck_calls) and time.monotonic() - began < 5
-        waiting = asyncio.create_task(invoked(quick))
-        abandoned = asyncio.create_task(invoked(quick))
-        for _ in range(50):
-            await asyncio.sleep(0)
-        assert not ran and not waiting.done()
-        abandoned.cancel()
-        await asyncio.wait([abandoned])
-    finally:
-        release.set()
-    assert (await asyncio.wait_for(waiting, 10)).content == "done" and ran == [1]
-    assert [(await invoked(quick)).content for _ in range(3)] == ["done"] * 3
-
-
-async def test_work_cancelled_before_it_began_gives_its_place_back():
-    """However many calls are cancelled at once, afterwards as many threads run as before."""
-
-    @tool
-    def quick() -> str:
-        """Answer."""
-        return "done"
-
-    for _ in range(3):
-        calls = [asyncio.create_task(invoked(quick)) for _ in range(WORKER_THREADS * 2)]
-        await asyncio.sleep(0)
-        for call in calls:
-            call.cancel()
-        await asyncio.wait(calls)
-    meet = threading.Barrier(WORKER_THREADS, timeout=20)
-
-    @tool
-    def together() -> None:
-        """Wait until every thread runs."""
-        meet.wait()
-
-    await asyncio.gather(*(invoked(together) for _ in range(WORKER_THREADS)))
-
-
-def test_a_tool_works_on_several_loops():
-    """Nothing of one event loop is left in a tool for the next."""
-
-    @tool
-    def quick() -> str:
-        """Answer."""
-        return "done"
-
-    assert [asyncio.run(invoked(quick)).content for _ in range(2)] == ["done", "done"]
-
-
-async def test_results_are_rendered_and_bounded():
-    """What is returned is rendered, capped by max_result_chars."""
-
-    @tool(max_result_chars=10)
-    def long() -> str:
-        """Talk."""
-        return "0123456789" * 3
-
-    @tool
-    async def paints() -> bytes:
-        """Paint."""
-        return b"\x89PNG\r\n\x1a\n123"
-
-    assert (await invoked(long)).content == "012345\n[... 20 characters left out ...]\n6789"
-    assert (await invoked(paints)).content == (ImagePart(data=b"\x89PNG\r\n\x1a\n123", media_type="image/png"),)
-
-
-async def test_a_deadline_reaches_into_a_waiting_tool():
-    """The run's deadline ends a tool that waits, as the run's own error."""
-    clock = ManualClock()
-    ctx = make_context(clock=clock, deadline=5)
-
-    @tool
-    async def waits() -> None:
-        """Wait."""
-        await asyncio.Event().wait()
-
-    request = ToolRequest(waits, ToolCall("c1", "waits"), CallKey("r", "", 1, 0))
-    task = asyncio.create_task(ctx.invoker.invoke_tool(request, ctx))
-    await clock.run_for(6)
-    with pytest.raises(DeadlineExceeded):
-        await task
-
-
-def test_tools_are_wrapped_found_and_ordered():
-    """Plain functions become tools; specs keep the given order and are made once."""
-    box = Toolbox([weather, plain])
-    assert [spec.name for spec in box.specs] == ["weather", "plain"] and len(box) == 2
-    assert box.specs is box.specs and box.get("weather") is weather and box.get("nope") is None
-    assert Toolbox().specs == () and Toolbox(iter([plain])).get("plain").function is plain
-
-
-def test_an_unknown_name_is_answered_with_the_nearest_first():
-    """The model reads which tools there are, the likely one first."""
-    names = ["read_file", "list_rows", "write_file"]
-    box = Toolbox([Tool(plain, name=name) for name in names])
-    told = box.unknown("writefile")
-    assert told == "There is no tool 'writefile'. Available: write_file, read_file, list_rows."
-    assert box.unknown("zzz") == "There is no tool 'zzz'. Available: read_file, list_rows, write_file."
-    assert Toolbox().unknown("x") == "There is no tool 'x', and no other one: answer without tools."
+    function = {"async": later, "sync": now, "group": together}[kind]
+    with pytest.raises(type(error)) as caught:
+        await invoke(tool(description="Fail.")(function))
+    assert caught.value is error
 
 
 @pytest.mark.parametrize(
-    ("tools", "reason"),
+    ("raised", "said"),
     [
-        (
-            [weather, Tool(plain, name="weather")],
-            "Two tools are named 'weather': tool\\('weather'.*and tool\\('weather'",
-        ),
-        ([plain, 3], r"tools\[1\] is 3"),
-        ([dict], r"tools\[0\] is <class 'dict'>"),
-        ("weather", "pass a list"),
-        (weather, "pass a list"),
-        ({"a": plain}, "pass a list"),
-        ([silent], "'silent' has no description"),
+        (ValueError("no such city"), "ValueError: no such city"),
+        (KeyError("Oslo"), "KeyError: 'Oslo'"),
+        (RuntimeError(), "RuntimeError"),
+        (SystemExit(3), "SystemExit: 3"),
+        (ExceptionGroup("two", [ValueError("a"), OSError("b")]), "ExceptionGroup: two"),
+        (ValueError("half \ud83d and \x00"), "ValueError: half \ufffd and \ufffd"),
+        (StopIteration("over"), "StopIteration"),
+        (TimeoutError("slow"), "TimeoutError: slow"),
     ],
-    ids=str,
+    ids=lambda value: type(value).__name__,
 )
-def test_wrong_toolboxes_are_refused(tools, reason):
-    """Two tools of one name and what is no tool are ConfigurationErrors that name them."""
-    with pytest.raises(ConfigurationError, match=reason):
-        Toolbox(tools)
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_anything_else_is_told_to_the_model(raised: BaseException, said: str, kind: str) -> None:
+    """What a tool raises becomes a ToolError with type and message, clean, and with its cause."""
+
+    async def later() -> str:
+        raise raised
+
+    def now() -> str:
+        raise raised
+
+    with pytest.raises(ToolError) as caught:
+        await invoke(tool(description="Fail.")(later if kind == "async" else now))
+    assert said in caught.value.message
+    assert caught.value.__cause__ is not None
 
 
-def test_an_agent_refuses_two_tools_of_one_name():
-    """The agent's own constructor says so, before anything runs."""
-    with pytest.raises(ConfigurationError, match="Two tools are named 'plain'"):
-        Agent("a", Binding("scripted:"), tools=[plain, Tool(plain)])
+async def test_a_long_or_broken_message_is_bounded() -> None:
+    """An error message is capped like a result, and one that cannot be made is said to be so."""
+
+    class Broken(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    @tool(max_result_chars=40)
+    async def loud() -> str:
+        """Fail at length."""
+        raise ValueError("x" * 1000)
+
+    @tool
+    async def mute() -> str:
+        """Fail without words."""
+        raise Broken
+
+    with pytest.raises(ToolError) as caught:
+        await invoke(loud)
+    assert "characters left out" in caught.value.message
+    assert len(caught.value.message) < 120
+    with pytest.raises(ToolError, match="Broken: its message cannot be read"):
+        await invoke(mute)
+
+
+async def test_an_interrupt_is_not_a_tools_error() -> None:
+    """What stops the whole process is not told to a model."""
+
+    class Stop(BaseException):
+        pass
+
+    @tool
+    async def stop() -> str:
+        """Stop everything."""
+        raise Stop
+
+    with pytest.raises(Stop):
+        await invoke(stop)
+
+
+async def test_a_synchronous_function_may_return_an_awaitable() -> None:
+    """A wrapper around an async function is awaited on the loop."""
+
+    async def answer() -> str:
+        return "42"
+
+    assert await invoke(Tool(lambda: answer(), name="answer", description="Answer.")) == "42"
+
+
+async def test_results_are_rendered_within_the_tools_limit() -> None:
+    """What is returned is data for the model, as short as the tool says."""
+
+    @dataclass
+    class Row:
+        city: str
+        degrees: float
+
+    @tool
+    async def rows() -> list[Row]:
+        """List rows."""
+        return [Row("Oslo", 1.5)]
+
+    @tool(max_result_chars=10)
+    async def long() -> str:
+        """Say much."""
+        return "0123456789" * 10
+
+    assert await invoke(rows) == '[{"city":"Oslo","degrees":1.5}]'
+    assert (await invoke(long)).startswith("012345\n[... 90 characters left out ...]\n")
