@@ -56,9 +56,12 @@ async def ask_command(options: argparse.Namespace) -> int:
                 deadline=options.timeout,
             )
             shown = Shown(quiet=options.json or schema is not None, spinner=spinner)
-            async with stream as events:
-                async for event in events:
-                    shown.event(event)
+            try:
+                async with stream as events:
+                    async for event in events:
+                        shown.event(event)
+            finally:
+                shown.end_line()
         result = stream.result
     _print(result, options, shown, time.monotonic() - started)
     return 0 if result.stop_reason == "complete" else LIMIT
@@ -83,6 +86,11 @@ class Shown:
             self.spinner.clear()
             self._tool(event.event)
 
+    def end_line(self) -> None:
+        """End the line of the answer, so that what follows stands on one of its own."""
+        if self.text and not self.quiet and not self.text.endswith("\n"):
+            print(flush=True)
+
     def _tool(self, event: ToolStarted | ToolEnded) -> None:
         if isinstance(event, ToolStarted):
             print(f"→ {event.call.name} {event.call.arguments}", file=sys.stderr)
@@ -98,8 +106,6 @@ def _print(result: AgentResult[object], options: argparse.Namespace, shown: Show
         return
     if shown.quiet:
         print(msgspec.json.format(msgspec.json.encode(result.output), indent=2).decode())
-    elif shown.text and not shown.text.endswith("\n"):
-        print()
     print(status_line(result, seconds), file=sys.stderr)
     _explain(result)
 

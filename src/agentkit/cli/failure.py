@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import msgspec
 
+from agentkit.core.contracts import render_money
 from agentkit.errors import (
     AgentkitError,
     AuthFailed,
@@ -13,6 +16,8 @@ from agentkit.errors import (
     MeterExceeded,
     MoneyPrecisionError,
     OutputInvalid,
+    Overloaded,
+    ProviderError,
     RateLimited,
     Refused,
     UnpricedModel,
@@ -34,41 +39,60 @@ class Failure(msgspec.Struct, frozen=True):
     kind: str
     message: str
     hint: str = ""
+    run_id: str | None = None
+    known_cost: Decimal | None = None
 
     def as_json(self) -> str:
-        """Return the failure as one JSON object."""
-        body = {"error": {"type": self.kind, "message": self.message, "hint": self.hint, "exit_code": self.code}}
-        return msgspec.json.encode(body).decode()
+        """Return the failure as one JSON object; money is decimal text."""
+        cost = None if self.known_cost is None else render_money(self.known_cost)
+        body = {
+            "type": self.kind,
+            "message": self.message,
+            "hint": self.hint,
+            "exit_code": self.code,
+            "run_id": self.run_id,
+            "known_cost": cost,
+        }
+        return msgspec.json.encode({"error": body}).decode()
 
 
 def failure_of(error: Exception) -> Failure | None:
     """Return what to tell about an error of ours, None for one that is a bug."""
     if isinstance(error, OSError) and not isinstance(error, AgentkitError):
-        return Failure(BAD_INPUT, type(error).__name__, f"{error.filename or 'input'}: {error.strerror or error}")
+        code = BAD_INPUT if error.filename else FAILED
+        return Failure(code, type(error).__name__, f"{error.filename or 'output'}: {error.strerror or error}")
     if not isinstance(error, AgentkitError):
         return None
     code, hint = _judged(error)
-    return Failure(code, type(error).__name__, error.message, hint)
+    if error.known_cost:
+        hint = f"{hint} Spent so far: ${render_money(error.known_cost)}.".strip()
+    return Failure(code, type(error).__name__, error.message, hint, error.run_id, error.known_cost)
 
 
 def _judged(error: AgentkitError) -> tuple[int, str]:
-    if isinstance(error, OutputInvalid):
-        return NO_ANSWER, "Try a larger model, more --max-tokens, or a simpler schema."
-    if isinstance(error, Refused):
-        return NO_ANSWER, ""
-    if isinstance(error, UnpricedModel):
-        return (
-            BAD_INPUT,
-            "Add --price IN/OUT, in dollars per million tokens, such as --price 1.25/10; --price 0 is free.",
-        )
-    if isinstance(error, (ConfigurationError, MoneyPrecisionError)):
-        return BAD_INPUT, ""
-    if isinstance(error, MeterExceeded):
-        return LIMIT, "Raise --budget to let it go on."
-    if isinstance(error, (DeadlineExceeded, Cancelled)):
-        return LIMIT, "Raise --timeout to give it more time." if isinstance(error, DeadlineExceeded) else ""
-    if isinstance(error, AuthFailed):
-        return BAD_INPUT, "Check the key: it was refused by the provider."
     if isinstance(error, RateLimited) and not error.retryable:
         return FAILED, "The account's quota or credit is used up; see the provider's billing page."
+    for kind, code, hint in _VERDICTS:
+        if isinstance(error, kind):
+            return code, hint
     return FAILED, ""
+
+
+_VERDICTS: tuple[tuple[type[AgentkitError], int, str], ...] = (
+    (OutputInvalid, NO_ANSWER, "Try a larger model, more --max-tokens, or a simpler schema."),
+    (Refused, NO_ANSWER, ""),
+    (
+        UnpricedModel,
+        BAD_INPUT,
+        "Add --price IN/OUT, in dollars per million tokens, such as --price 1.25/10; --price 0 is free.",
+    ),
+    (ConfigurationError, BAD_INPUT, ""),
+    (MoneyPrecisionError, BAD_INPUT, ""),
+    (MeterExceeded, LIMIT, "Raise --budget to let it go on."),
+    (DeadlineExceeded, LIMIT, "Raise --timeout to give it more time."),
+    (Cancelled, LIMIT, ""),
+    (AuthFailed, BAD_INPUT, "The variable that holds it can be named with --api-key-env."),
+    (RateLimited, FAILED, "It was tried more than once; wait a while and ask again."),
+    (Overloaded, FAILED, "It was tried more than once; wait a while and ask again."),
+    (ProviderError, FAILED, "Check --model and --base-url; the server may not be what they say."),
+)

@@ -29,7 +29,11 @@ _OFFLINE = ("local", "scripted")
 
 def read_question(given: str) -> str:
     """Return the question, from standard input when it is '-'; bytes that are no UTF-8 are replaced."""
-    return sys.stdin.buffer.read().decode("utf-8", "replace") if given == "-" else given
+    if given != "-":
+        return given
+    if sys.stdin is None:
+        raise ConfigurationError("question '-' reads standard input, which is closed; pass the question itself.")
+    return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 
 def read_budget(given: str) -> Budget:

@@ -29,7 +29,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     action: Callable[[argparse.Namespace], Coroutine[object, object, int]] = options.action
     try:
         code = asyncio.run(action(options))
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         _report(Failure(INTERRUPTED, "KeyboardInterrupt", "interrupted"), as_json=getattr(options, "json", False))
