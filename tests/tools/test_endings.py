@@ -6,12 +6,13 @@ import asyncio
 import threading
 
 import pytest
+from anyio import CapacityLimiter
 
 from agentkit.core.contracts import Call, CallKey, ToolCall, ToolRequest
 from agentkit.errors import Cancelled, ConfigurationError, DeadlineExceeded, EffectUnknown, MeterExceeded
 from agentkit.testing import ManualClock, make_context
 from agentkit.tools import tool
-from agentkit.tools.thread import WORKER_THREADS
+from agentkit.tools.thread import WORKER_THREADS, _Job
 
 
 async def invoked(made, arguments="{}", ctx=None):
@@ -44,20 +45,21 @@ async def test_what_ends_a_run_passes(error, grouped):
     assert raised.value is error
 
 
-async def test_work_cancelled_before_it_began_gives_its_place_back():
-    """However many calls are cancelled at once, afterwards as many threads run as before."""
+@pytest.mark.parametrize("turns", range(8))
+async def test_work_cancelled_on_its_way_to_a_thread_gives_its_place_back(turns):
+    """At whatever await calls are cancelled, afterwards as many threads run as before."""
 
     @tool
     def quick() -> str:
         """Answer."""
         return "done"
 
-    for _ in range(3):
-        calls = [asyncio.create_task(invoked(quick)) for _ in range(WORKER_THREADS * 2)]
+    calls = [asyncio.create_task(invoked(quick)) for _ in range(WORKER_THREADS)]
+    for _ in range(turns):
         await asyncio.sleep(0)
-        for call in calls:
-            call.cancel()
-        await asyncio.wait(calls)
+    for call in calls:
+        call.cancel()
+    await asyncio.wait(calls)
     meet = threading.Barrier(WORKER_THREADS, timeout=20)
 
     @tool
@@ -94,3 +96,17 @@ async def test_a_deadline_reaches_into_a_waiting_tool():
     await clock.run_for(6)
     with pytest.raises(DeadlineExceeded):
         await task
+
+
+async def test_work_given_up_before_its_thread_came_never_runs():
+    """The thread and the caller that gives up cannot both have the work: who claims first has it, and its place."""
+    ran = []
+    slots = CapacityLimiter(1)
+    late = _Job(lambda: ran.append("late"), slots, asyncio.get_running_loop())
+    assert late.claim()
+    with pytest.raises(RuntimeError, match="cancelled before"):
+        await asyncio.to_thread(late.run)
+    prompt = _Job(lambda: ran.append("prompt"), slots, asyncio.get_running_loop())
+    slots.acquire_on_behalf_of_nowait(prompt)
+    await asyncio.to_thread(prompt.run)
+    assert not prompt.claim() and ran == ["prompt"] and slots.borrowed_tokens == 0
