@@ -338,12 +338,12 @@ async def test_the_actor_is_asked_and_charged():
 
 
 async def test_a_strict_budget_lowers_the_output_cap_to_what_fits():
-    """The cap is what the money left buys at the output rate; under 64 tokens the call is refused."""
-    model = ScriptedModel([Reply("ok", usage=Usage(103, 200))] * 2)
-    ctx = make_context(middleware=[meter()], budget=Budget("0.000503", strict=True))
+    """The cap is what the money left buys beside the most the input can be; under 64 tokens the call is refused."""
+    model = ScriptedModel([Reply("ok", usage=Usage(412, 200))] * 2)
+    ctx = make_context(middleware=[meter()], budget=Budget("0.000812", strict=True))
     await ctx.invoker.chat(REQUEST, ctx, route=a_route(model))
     assert model.requests[0].settings.max_tokens == 200
-    assert ctx.budget.spent() == Decimal("0.000503")
+    assert ctx.budget.spent() == Decimal("0.000812")
     with pytest.raises(MeterExceeded):
         await ctx.invoker.chat(REQUEST, ctx, route=a_route(model))
     roomy = make_context(middleware=[meter()], budget=Budget("9", strict=True))
@@ -356,7 +356,7 @@ async def test_a_strict_call_waits_for_money_in_flight_instead_of_being_refused(
     """What fits only once another attempt has ended waits for it."""
     clock = ManualClock()
     model = ScriptedModel([Reply("ok", usage=Usage(103, 10), delay=5), Reply("ok", usage=Usage(103, 10))], clock=clock)
-    ctx = make_context(middleware=[meter()], budget=Budget("0.0005", strict=True, clock=clock), clock=clock)
+    ctx = make_context(middleware=[meter()], budget=Budget("0.0007", strict=True, clock=clock), clock=clock)
     tasks = [asyncio.create_task(ctx.invoker.chat(REQUEST, ctx, route=a_route(model))) for _ in range(2)]
     await clock.run_for(1)
     assert len(model.requests) == 1
@@ -368,7 +368,7 @@ async def test_a_strict_call_waits_for_money_in_flight_instead_of_being_refused(
 
 async def test_a_strict_budget_refuses_when_less_than_an_answer_fits():
     """Money for 30 tokens of output is not enough to ask at all."""
-    ctx = make_context(middleware=[meter()], budget=Budget("0.000163", strict=True))
+    ctx = make_context(middleware=[meter()], budget=Budget("0.000472", strict=True))
     with pytest.raises(MeterExceeded, match="cost"):
         await ctx.invoker.chat(REQUEST, ctx, route=a_route("never"))
 

@@ -125,5 +125,7 @@ class RunStream(Generic[T]):
             task.exception()
 
     def _finish(self, task: asyncio.Task[AgentResult[T]]) -> None:
+        if not task.cancelled():
+            task.exception()  # a reader that leaves early does not ask for it
         self._queue.over = True
         self._queue.wake()

@@ -38,7 +38,7 @@ from agentkit.core.contracts import (
     multiply_money,
 )
 from agentkit.core.runtime.context import RunContext
-from agentkit.core.runtime.ending import never_accepted, outcome_of, usage_of
+from agentkit.core.runtime.ending import never_accepted, outcome_of, plausible, usage_of
 from agentkit.core.runtime.estimate import message_tokens
 from agentkit.errors import MeterExceeded, StreamBroken, UnpricedModel
 
@@ -50,6 +50,8 @@ _LOG = logging.getLogger("agentkit")
 _LIKELY_OUTPUT = 1_024  # tokens of an answer before this run has seen one
 _LEAST_OUTPUT = 64  # fewer tokens than this are no answer: a strict budget refuses instead
 _STRICT_OUTPUT = 8_192  # the cap a strict budget starts from when the request names none
+_SURELY = 4  # a token is a byte or more, and the estimate counts four: what a strict ceiling has to reckon with
+_TOOLS_AT_MOST = 1_024  # tokens that servers add of their own where there are tools
 _PER_TOKEN = Decimal("0.000001")
 _LEDGER_GRACE = 5.0  # seconds
 
@@ -185,7 +187,10 @@ class MeterLayer:
         call, rates = attempt.call, attempt.rates
         asked = call.request.settings.max_tokens
         tokens = self._input(attempt)
-        strict = _strict_cap(meters, rates, tokens, asked)
+        limits = [each for each in meters if _is_strict(each)]
+        if limits and self._estimate is None:
+            tokens = _SURELY * tokens + (_TOOLS_AT_MOST if call.request.tools else 0)
+        strict = _strict_cap(limits, rates, tokens, asked)
         if strict is not None:
             output = strict
             if strict != asked:
@@ -205,7 +210,7 @@ class MeterLayer:
 
     async def _finish(self, attempt: Attempt, response: ChatResponse) -> CostRecord:
         attempt.visible = True
-        usage = response.usage
+        usage = plausible(response.usage)
         if usage.input_tokens is None or usage.output_tokens is None:
             if not attempt.heard:
                 attempt.heard = 4 * message_tokens(response.message)
@@ -335,22 +340,25 @@ def _has_money_ceiling(ctx: RunContext, meters: Sequence[Meter]) -> bool:
 
 
 def _strict_cap(meters: Sequence[Meter], rates: Rates | None, tokens: int, asked: int | None) -> int | None:
-    """Return the output cap that surely fits every strict meter, None when none of them limits it.
+    """Return the output cap that surely fits all of these strict meters, None when none of them limits it.
 
     What fits only without the attempts in flight is asked for at the least cap, so that the guard waits or refuses.
     """
     fits: list[int] = []
     for each in meters:
-        if getattr(each, "strict", False) and getattr(each, "mode", None) != "observe":
-            affordable = getattr(each, "affordable_output")(  # noqa: B009
-                ZERO if rates is None else bound(rates, tokens, 0), _dearest_output(rates)
-            )
-            if affordable is not None:
-                fits.append(affordable)
+        affordable = getattr(each, "affordable_output")(  # noqa: B009
+            ZERO if rates is None else bound(rates, tokens, 0), _dearest_output(rates)
+        )
+        if affordable is not None:
+            fits.append(affordable)
     if not fits:
         return None
     wanted = _STRICT_OUTPUT if asked is None else asked
     return max(min(wanted, *fits), min(wanted, _LEAST_OUTPUT))
+
+
+def _is_strict(each: Meter) -> bool:
+    return bool(getattr(each, "strict", False)) and getattr(each, "mode", None) != "observe"
 
 
 def _dearest_output(rates: Rates | None) -> Decimal:

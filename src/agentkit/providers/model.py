@@ -12,7 +12,7 @@ import msgspec
 
 from agentkit.catalog import DEFAULT_CAPABILITIES, CapabilityTable
 from agentkit.core.contracts import Call, ChatEvent, ChatRequest, Message, ToolMessage
-from agentkit.errors import ConfigurationError, ProviderError
+from agentkit.errors import ConfigurationError, ProviderError, StreamBroken
 from agentkit.providers.history import guard_history
 from agentkit.providers.profiles import PROFILES, Profile
 from agentkit.providers.schema_tools import SchemaTools
@@ -110,6 +110,10 @@ class HttpModel:
         except ProviderError as error:
             self._describe(error, provider, model, response, decoder)
             raise
+        except RecursionError:
+            broken = StreamBroken("The answer is nested too deeply to be read.", accepted=True)
+            self._describe(broken, provider, model, response, decoder)
+            raise broken from None
         finally:
             if response is not None:
                 await response.aclose()
@@ -162,8 +166,10 @@ class HttpModel:
         error.model = error.model or model
         error.message = redact(error.message, *self._secrets)  # some servers quote the key they refuse
         error.args = (error.message,)
+        error.code = error.code and redact(error.code, *self._secrets)
         if response is not None:
-            error.request_id = error.request_id or request_id_of(response.headers)
+            request_id = error.request_id or request_id_of(response.headers)
+            error.request_id = request_id and redact(request_id, *self._secrets)
         if decoder is not None:
             if not error.usage:
                 with_usage(error, decoder.usage())

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from msgspec import ValidationError, convert
+from msgspec.structs import replace
 
 from agentkit.core.contracts import Outcome, Usage
 from agentkit.errors import AgentkitError, Cancelled, DeadlineExceeded, ProviderError, Refused
 
-__all__ = ["never_accepted", "outcome_of", "usage_of"]
+__all__ = ["never_accepted", "outcome_of", "plausible", "usage_of"]
+
+_MOST_TOKENS = 2**53
+_PARTS = ("cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens")
 
 
 def outcome_of(error: BaseException) -> Outcome:
@@ -24,9 +28,25 @@ def usage_of(error: BaseException) -> Usage | None:
     if not isinstance(error, AgentkitError) or not error.usage:
         return None
     try:
-        return convert(dict(error.usage), Usage)
+        return plausible(convert(dict(error.usage), Usage))
     except ValidationError:
         return None
+
+
+def plausible(usage: Usage) -> Usage:
+    """Return what can be true of it: no server gives tokens back, so a negative number is as good as none."""
+    if all(_possible(getattr(usage, name)) for name in ("input_tokens", "output_tokens", *_PARTS)):
+        return usage
+    return replace(
+        usage,
+        input_tokens=usage.input_tokens if _possible(usage.input_tokens) else None,
+        output_tokens=usage.output_tokens if _possible(usage.output_tokens) else None,
+        **{name: 0 for name in _PARTS if not _possible(getattr(usage, name))},
+    )
+
+
+def _possible(tokens: int | None) -> bool:
+    return tokens is None or 0 <= tokens <= _MOST_TOKENS
 
 
 def never_accepted(error: BaseException, *, started: bool) -> bool:
