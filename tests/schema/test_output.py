@@ -16,7 +16,7 @@ import jsonschema_rs
 import msgspec
 import pydantic
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, computed_field
 
@@ -338,6 +338,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(JSON)
 def test_any_plain_data_survives_an_open_schema(value):
     """An open schema wraps and unwraps every JSON value without loss, but for NULs."""

@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentkit.schema import partial_json
@@ -78,6 +78,7 @@ def begins(part, whole) -> bool:
     return part == whole and type(part) is type(whole)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text('abé\\"', max_size=3), JSON, max_size=4) | st.lists(JSON, max_size=4), st.booleans())
 def test_every_beginning_can_become_the_whole(value, escaped):
     """At every cut the partial value is one that the whole continues; at the end it is the whole."""
@@ -88,6 +89,7 @@ def test_every_beginning_can_become_the_whole(value, escaped):
     assert partial_json(text) == value
 
 
+@settings(deadline=None)
 @given(st.text('{}[]",:\\u0dDt8 19ae\ud83c') | st.text())
 def test_it_never_raises(text):
     """Any text whatever gives a value or None."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Optional
 
 import jsonschema_rs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
@@ -330,6 +330,7 @@ EVERYTHING = ToolSignature(everything)
 CHECK = jsonschema_rs.Draft202012Validator(EVERYTHING.schema)
 
 
+@settings(deadline=None)
 @given(ARGUMENTS, st.booleans())
 def test_what_fits_the_schema_is_bound_unchanged(arguments, escaped):
     """Values of plain types come through JSON exactly, and nothing is added."""
@@ -337,6 +338,7 @@ def test_what_fits_the_schema_is_bound_unchanged(arguments, escaped):
     assert EVERYTHING.bind(json.dumps(arguments, ensure_ascii=escaped)) == arguments
 
 
+@settings(deadline=None)
 @given(
     ARGUMENTS, st.sampled_from("abcdefz"), st.none() | st.integers() | TEXT | st.booleans() | st.lists(st.integers())
 )
@@ -352,6 +354,7 @@ def test_binding_and_the_schema_agree(arguments, name, value):
         assert fits
 
 
+@settings(deadline=None)
 @given(st.text('{}[]":,\\u0dn1aul ') | st.text())
 def test_any_text_is_bound_or_told(text):
     """Nothing but ToolError comes out of binding, whatever a model writes."""
