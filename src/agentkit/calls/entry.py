@@ -74,10 +74,8 @@ def opening(prompt: Prompt) -> tuple[Message, ...]:
     for index, message in enumerate(messages):
         if not isinstance(message, _MESSAGES):
             raise ConfigurationError(f"prompt[{index}]={message!r}: pass messages such as UserMessage('...').")
-        content = message.content
-        if not isinstance(content, str) and not (
-            isinstance(content, tuple) and all(isinstance(p, _PARTS) for p in content)
-        ):
+        content: object = message.content
+        if not isinstance(content, str) and not _are_parts(content):
             raise ConfigurationError(f"prompt[{index}].content={content!r}: pass text, or a tuple of parts.")
     return messages
 

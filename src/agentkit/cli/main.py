@@ -36,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         _report(Failure(INTERRUPTED, "KeyboardInterrupt", "interrupted"), as_json=getattr(options, "json", False))
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to flush goes nowhere
+        if sys.stdout is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to flush goes nowhere
         return FAILED
     except Exception as error:
         failure = failure_of(error)
