@@ -80,7 +80,7 @@ async def test_a_reader_who_is_cancelled_while_closing_leaves_no_complaint():
     """A run that failed while its reader was cancelled twice is not reported as never retrieved."""
     complaints = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
-    agent = Agent("a", Binding(ScriptedModel([BadRequest("no")]), price="1/1"))
+    agent = Agent("a", Binding(ScriptedModel([BadRequest("no")], repeat_last=True), price="1/1"))
 
     async def read(calls):
         async with agent.stream("go", calls.context(None, SCOPE)) as events:

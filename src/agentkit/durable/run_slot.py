@@ -99,6 +99,7 @@ class RunSlot:
         if summary.status == "done":
             return state
         await self._take(self._log)
+        await self._check_unmoved(self._log)
         if summary.status == "running" and state.open_effects:
             await self.end()
             raise EffectUnknown(
@@ -106,6 +107,18 @@ class RunSlot:
                 "read: it may or may not have happened. Find out, then start a new run."
             )
         return state
+
+    async def _check_unmoved(self, log: RunLog) -> None:
+        """Refuse to go on from a state that another holder has moved on from before the slot was taken."""
+        if self.volatile:
+            return
+        try:
+            summary, _ = await log.read(self._slot, kinds=())
+            if summary is None or summary.revision != self.revision:
+                raise RunConflict(f"Run {self._slot.run_id!r} was carried on elsewhere meanwhile; resume it again.")
+        except BaseException:
+            await self.end()
+            raise
 
     def attach(self, ctx: RunContext) -> None:
         """Go on under this context's clock."""
