@@ -51,7 +51,7 @@ async def test_a_strict_ceiling_holds_when_text_has_many_tokens():
 
 
 async def test_a_chunk_that_is_nested_without_end_is_a_broken_stream():
-    """No RecursionError reaches the caller, and the attempt is settled."""
+    """No RecursionError reaches the caller, and the attempt is settled; newer Pythons read the depth and miss the end."""
     deep = b'data: {"choices":[],"x":' + b'{"a":' * 5000 + b"1" + b"}" * 5001 + b"\n\n"
     budget = Budget("1")
     async with (
@@ -59,7 +59,7 @@ async def test_a_chunk_that_is_nested_without_end_is_a_broken_stream():
         CallRuntime(retry=RetryPolicy(max_attempts=1)) as calls,
     ):
         binding = Binding("openai:m", base_url=server.url, api_key="k", price="1/1")
-        with pytest.raises(StreamBroken, match="nested"):
+        with pytest.raises(StreamBroken, match="nested|end marker"):
             await calls.ask(binding, "hi", ctx=calls.context("r", SCOPE, budget=budget))
     assert budget.held() == 0
     assert budget.spent() > 0

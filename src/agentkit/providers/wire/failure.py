@@ -63,10 +63,16 @@ _PARAMETER = re.compile(r"(?i)([?&](?:api[-_]?key|key|token|access_token|sig|sig
 _SECRET = re.compile(r"\b(?:sk|pk|gsk|xai|hf|nvapi)[-_][A-Za-z0-9_\-]{8,}|\bAIza[A-Za-z0-9_\-]{8,}")
 
 
+_LEAST_SECRET = 6
+
+
 def redact(text: str, *secrets: str) -> str:
-    """Return the text without these secrets, bearer tokens, keys in URLs, and what looks like a vendor's key."""
+    """Return the text without these secrets, bearer tokens, keys in URLs, and what looks like a vendor's key.
+
+    A secret of a few letters protects nothing, and taking it out would only garble the text.
+    """
     for secret in secrets:
-        if secret:
+        if len(secret) >= _LEAST_SECRET:
             text = text.replace(secret, "****")
     text = _PARAMETER.sub(r"\1****", _BEARER.sub(r"\1****", text))
     return _SECRET.sub("****", text)
