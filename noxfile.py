@@ -1,4 +1,4 @@
-"""Everything CI runs, by name: nox -s lint typing floors tests docs wheel; bench by hand."""
+"""Everything CI runs, by name: nox -s lint typing floors tests docs wheel; lowest and bench by hand."""
 
 from __future__ import annotations
 
@@ -56,6 +56,21 @@ def tests(session: nox.Session) -> None:
         session.run("pytest", *arguments, env={"AGENTKIT_REQUIRE_SERVERS": "1"})
     else:
         session.run("pytest", *arguments, "-m", "not server")
+
+
+@nox.session(python=MAIN)
+def lowest(session: nox.Session) -> None:
+    """All tests but the real model's with the oldest libraries that pyproject.toml allows."""
+    project = PYPROJECT["project"]
+    extras = project["optional-dependencies"]
+    allowed = [
+        *project["dependencies"],
+        *(line for name in ("openai", "anthropic", "httpx", "otel") for line in extras[name]),
+    ]
+    session.install("-e", ".", *(f"{line.replace('>=', '==')}.*" for line in allowed), *GROUPS["test"])
+    # Old SDKs close what a test dropped only after its loop has ended, and say so in a later test.
+    late = ("-W", "default::pytest.PytestUnraisableExceptionWarning")
+    session.run("pytest", *(session.posargs or ["-q"]), "-m", "not server", *late)
 
 
 @nox.session(python=MAIN)
