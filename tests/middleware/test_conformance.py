@@ -11,7 +11,7 @@ import pytest
 
 import agentkit.middleware
 from agentkit.core.contracts import ChatEnd, Decision
-from agentkit.core.runtime.budget import Budget
+from agentkit.core.runtime.metering.budget import Budget
 from agentkit.core.runtime.services import Services
 from agentkit.errors import ConfigurationError
 from agentkit.middleware.fallback import fallback

@@ -22,8 +22,8 @@ from agentkit.core.contracts import (
     Usage,
     UserMessage,
 )
-from agentkit.core.runtime.actor_budget import ActorBudget
-from agentkit.core.runtime.budget import Budget
+from agentkit.core.runtime.metering.actor_budget import ActorBudget
+from agentkit.core.runtime.metering.budget import Budget
 from agentkit.core.runtime.services import Services
 from agentkit.errors import BadRequest, ConfigurationError, MeterExceeded, Overloaded, StreamBroken
 from agentkit.middleware.meter import meter

@@ -25,8 +25,8 @@ from agentkit.core.contracts import (
     ToolStarted,
     UserMessage,
 )
-from agentkit.core.runtime.budget import Budget
 from agentkit.core.runtime.cancel import CancellationToken
+from agentkit.core.runtime.metering.budget import Budget
 from agentkit.errors import AuthFailed, Cancelled, DeadlineExceeded, Overloaded, RateLimited, StreamBroken, ToolError
 from agentkit.middleware.meter import meter
 from agentkit.middleware.retry import retry, retry_tools

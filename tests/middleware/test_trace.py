@@ -30,8 +30,8 @@ from agentkit.core.contracts import (
     UserMessage,
     semconv,
 )
-from agentkit.core.runtime.masking import MASK_FAILED, Masker
 from agentkit.core.runtime.services import Services
+from agentkit.core.runtime.telemetry.masking import MASK_FAILED, Masker
 from agentkit.errors import AuthFailed, Overloaded, StreamBroken
 from agentkit.middleware.meter import meter
 from agentkit.middleware.retry import retry

@@ -11,7 +11,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from agentkit.core.contracts import semconv
-from agentkit.core.runtime.observation import NOOP_SPAN
+from agentkit.core.runtime.telemetry.observation import NOOP_SPAN
 from agentkit.observe import OtelMetrics, OtelTrace
 from agentkit.testing import capture_spans
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentkit.core.contracts import Usage
-from agentkit.core.runtime.actor_budget import ActorBudget
+from agentkit.core.runtime.metering.actor_budget import ActorBudget
 from agentkit.errors import ConfigurationError, MeterExceeded, MoneyPrecisionError
 
 

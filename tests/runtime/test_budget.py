@@ -7,9 +7,9 @@ from decimal import Decimal
 import pytest
 
 from agentkit.core.contracts import Charge, Scope, Usage
-from agentkit.core.runtime.account import AccountState
-from agentkit.core.runtime.budget import Budget
 from agentkit.core.runtime.context import RunContext
+from agentkit.core.runtime.metering.account import AccountState
+from agentkit.core.runtime.metering.budget import Budget
 from agentkit.errors import ConfigurationError, MeterExceeded
 
 

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agentkit.core.contracts import Scope, Usage
-from agentkit.core.runtime.budget import Budget
 from agentkit.core.runtime.context import RunContext
+from agentkit.core.runtime.metering.budget import Budget
 from agentkit.errors import MeterExceeded
 
 

@@ -8,15 +8,15 @@ from decimal import Decimal
 import pytest
 
 from agentkit.core.contracts import Observed, Scope, Usage
-from agentkit.core.runtime.actor_budget import ActorBudget
-from agentkit.core.runtime.budget import Budget
 from agentkit.core.runtime.cancel import CancellationToken
 from agentkit.core.runtime.context import UNSET, RunContext
 from agentkit.core.runtime.deadline import Deadline
-from agentkit.core.runtime.observation import NoopSpan
-from agentkit.core.runtime.quota import Quota
+from agentkit.core.runtime.metering.actor_budget import ActorBudget
+from agentkit.core.runtime.metering.budget import Budget
+from agentkit.core.runtime.metering.quota import Quota
 from agentkit.core.runtime.services import AppData, Key, Services
 from agentkit.core.runtime.signals import SignalChannel
+from agentkit.core.runtime.telemetry.observation import NoopSpan
 from agentkit.errors import Cancelled, ConfigurationError, DeadlineExceeded, MeterExceeded, ToolError
 from agentkit.testing import capture_events, make_context
 

@@ -20,9 +20,9 @@ from agentkit.core.contracts import (
     TextDelta,
     UserMessage,
 )
-from agentkit.core.runtime.budget import Budget
 from agentkit.core.runtime.cancel import CancellationToken
 from agentkit.core.runtime.deadline import Deadline
+from agentkit.core.runtime.metering.budget import Budget
 from agentkit.errors import (
     Cancelled,
     ConfigurationError,

@@ -10,12 +10,12 @@ from decimal import Decimal
 import pytest
 
 from agentkit.core.contracts import Scope, Usage
-from agentkit.core.runtime.actor_budget import ActorBudget
 from agentkit.core.runtime.agents_fanout import run_agents
-from agentkit.core.runtime.budget import Budget
 from agentkit.core.runtime.cancel import CancellationToken
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.fanout import Failure, gather_best_effort, gather_bounded
+from agentkit.core.runtime.metering.actor_budget import ActorBudget
+from agentkit.core.runtime.metering.budget import Budget
 from agentkit.core.runtime.signals import SignalChannel
 from agentkit.core.runtime.sync import close_with_loop, run_sync
 from agentkit.errors import Cancelled, ConfigurationError, DeadlineExceeded, MeterExceeded, Overloaded

@@ -20,8 +20,8 @@ from agentkit.core.contracts import (
     to_money,
 )
 from agentkit.core.contracts.money import to_nano
-from agentkit.core.runtime.budget import Budget
-from agentkit.core.runtime.quota import Quota
+from agentkit.core.runtime.metering.budget import Budget
+from agentkit.core.runtime.metering.quota import Quota
 from agentkit.errors import ConfigurationError, MoneyPrecisionError
 
 HOSTILE = decimal.Context(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from agentkit.core.contracts import Scope, Usage
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.deadline import Deadline
-from agentkit.core.runtime.quota import Quota
+from agentkit.core.runtime.metering.quota import Quota
 from agentkit.errors import ConfigurationError, MeterExceeded
 from agentkit.testing import ManualClock
 

@@ -14,9 +14,10 @@ import pytest
 import agentkit.core.runtime as page
 from agentkit.core.contracts import Charge, Meter, Scope, Usage
 from agentkit.core.runtime.invoker import Invoker
-from agentkit.core.runtime.masking import MASK_FAILED, Masker
 from agentkit.core.runtime.null_context import NullCtx
-from agentkit.core.runtime.observation import (
+from agentkit.core.runtime.services import AppData, Services
+from agentkit.core.runtime.telemetry.masking import MASK_FAILED, Masker
+from agentkit.core.runtime.telemetry.observation import (
     AlwaysOnSampler,
     NoopMetrics,
     NoopObserver,
@@ -25,7 +26,6 @@ from agentkit.core.runtime.observation import (
     NoopTrace,
     ReplayRecord,
 )
-from agentkit.core.runtime.services import AppData, Services
 from agentkit.errors import AgentkitError, ConfigurationError, MeterExceeded, MoneyPrecisionError
 from agentkit.testing import ScriptedModel
 

@@ -10,9 +10,9 @@ from agentkit.agents.agent_tool import AgentTool
 from agentkit.calls import Binding, entered, job_for, opening
 from agentkit.cognition import Cognition, Job, ReAct, RunStream, execute, resume
 from agentkit.core.contracts import AgentResult, Decision, EventSink, ModelSettings, Prompt, ToolPort
-from agentkit.core.runtime.budget import Budget
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.deadline import DeadlineLike
+from agentkit.core.runtime.metering.budget import Budget
 from agentkit.errors import ConfigurationError, RunConflict
 from agentkit.tools import Toolbox
 

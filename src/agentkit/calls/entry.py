@@ -27,9 +27,9 @@ from agentkit.core.contracts import (
     ToolPort,
     UserMessage,
 )
-from agentkit.core.runtime.budget import Budget
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.deadline import DeadlineLike
+from agentkit.core.runtime.metering.budget import Budget
 from agentkit.errors import ConfigurationError
 from agentkit.schema import OutputType, output_type
 from agentkit.tools import Toolbox

@@ -10,9 +10,9 @@ from agentkit.calls.entry import Tools, ask_work, placed, run_work
 from agentkit.calls.runtime import CallRuntime
 from agentkit.cognition import DEFAULT_MAX_TURNS
 from agentkit.core.contracts import EventSink, ModelSettings, Prompt
-from agentkit.core.runtime.budget import Budget
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.deadline import DeadlineLike
+from agentkit.core.runtime.metering.budget import Budget
 
 __all__ = ["ask", "entered", "run"]
 

@@ -30,14 +30,14 @@ from agentkit.core.contracts import (
     ToolMiddleware,
     UnpricedPolicy,
 )
-from agentkit.core.runtime.budget import Budget
 from agentkit.core.runtime.cancel import CancellationToken
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.deadline import DeadlineLike
 from agentkit.core.runtime.invoker import Invoker
-from agentkit.core.runtime.masking import ArgumentMasker, Masker, ResultMasker
-from agentkit.core.runtime.quota import Quota
+from agentkit.core.runtime.metering.budget import Budget
+from agentkit.core.runtime.metering.quota import Quota
 from agentkit.core.runtime.services import Services
+from agentkit.core.runtime.telemetry.masking import ArgumentMasker, Masker, ResultMasker
 from agentkit.errors import ConfigurationError
 from agentkit.observe import OtelTrace
 from agentkit.stores import Store, open_store

@@ -29,7 +29,7 @@ from agentkit.core.contracts import (
     ToolMessage,
     ToolStarted,
 )
-from agentkit.core.runtime.budget import Budget
+from agentkit.core.runtime.metering.budget import Budget
 from agentkit.providers.local import LocalModel
 from agentkit.providers.scripted import ScriptedModel
 from agentkit.tools import tool

@@ -15,7 +15,7 @@ import msgspec
 from agentkit.calls import Binding
 from agentkit.catalog import DEFAULT_PRICES, family, parse_price
 from agentkit.core.contracts import JsonObject, ModelSettings
-from agentkit.core.runtime.budget import Budget
+from agentkit.core.runtime.metering.budget import Budget
 from agentkit.errors import ConfigurationError, MoneyPrecisionError
 from agentkit.providers.profiles import PROFILES
 from agentkit.schema import check_schema

@@ -9,8 +9,8 @@ from msgspec import to_builtins
 from agentkit.cognition.job import Job
 from agentkit.cognition.run import Cognition, Run
 from agentkit.core.contracts import AgentResult, Decision, Message, RunEnded, SystemMessage
-from agentkit.core.runtime.account import RunAccount, Tally
 from agentkit.core.runtime.context import RunContext
+from agentkit.core.runtime.metering.account import RunAccount, Tally
 from agentkit.durable import RunSlot, RunState, to_decisions
 from agentkit.errors import AgentkitError, ConfigurationError, RunConflict
 from agentkit.observe import Level, log_event

@@ -15,7 +15,7 @@ from agentkit.core.contracts import (
     ToolCall,
     ToolMessage,
 )
-from agentkit.core.runtime.account import AccountState
+from agentkit.core.runtime.metering.account import AccountState
 
 __all__ = ["RunState", "Step"]
 

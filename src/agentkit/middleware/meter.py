@@ -38,8 +38,8 @@ from agentkit.core.contracts import (
     multiply_money,
 )
 from agentkit.core.runtime.context import RunContext
-from agentkit.core.runtime.ending import never_accepted, outcome_of, plausible, usage_of
-from agentkit.core.runtime.estimate import message_tokens
+from agentkit.core.runtime.metering.ending import never_accepted, outcome_of, plausible, usage_of
+from agentkit.core.runtime.metering.estimate import message_tokens
 from agentkit.errors import MeterExceeded, StreamBroken, UnpricedModel
 
 __all__ = ["MeterLayer", "meter"]

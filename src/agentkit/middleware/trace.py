@@ -29,15 +29,15 @@ from agentkit.core.contracts import (
     semconv,
 )
 from agentkit.core.runtime.context import RunContext
-from agentkit.core.runtime.observation import NoopReplayStore, ReplayRecord, SpanPort
-from agentkit.core.runtime.rendering import (
+from agentkit.core.runtime.telemetry.observation import NoopReplayStore, ReplayRecord, SpanPort
+from agentkit.core.runtime.telemetry.rendering import (
     masked_arguments,
     masked_messages,
     masked_request,
     masked_response,
     masked_result,
 )
-from agentkit.core.runtime.telemetry import Attributes, contained, measure_end, measured, open_span
+from agentkit.core.runtime.telemetry.spans import Attributes, contained, measure_end, measured, open_span
 from agentkit.errors import ToolError
 
 __all__ = ["Trace", "TraceTools", "trace", "trace_tools"]

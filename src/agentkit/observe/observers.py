@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 
 from agentkit.core.runtime.checks import whole
-from agentkit.core.runtime.observation import Observation
+from agentkit.core.runtime.telemetry.observation import Observation
 
 __all__ = ["CollectingObserver", "QueueObserver"]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from agentkit.core.contracts import semconv
-from agentkit.core.runtime.observation import NOOP_SPAN, AttributeValue, SpanPort
+from agentkit.core.runtime.telemetry.observation import NOOP_SPAN, AttributeValue, SpanPort
 from agentkit.errors import AgentkitError
 
 if TYPE_CHECKING:

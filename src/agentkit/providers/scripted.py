@@ -28,7 +28,7 @@ from agentkit.core.contracts import (
     Usage,
 )
 from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
-from agentkit.core.runtime.estimate import request_tokens, text_tokens
+from agentkit.core.runtime.metering.estimate import request_tokens, text_tokens
 from agentkit.errors import ConfigurationError
 
 __all__ = ["Fault", "Hang", "Reply", "Script", "ScriptedModel"]

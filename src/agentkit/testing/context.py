@@ -17,13 +17,13 @@ from agentkit.core.contracts import (
     Scope,
     ToolMiddleware,
 )
-from agentkit.core.runtime.actor_budget import ActorBudget
-from agentkit.core.runtime.budget import Budget
 from agentkit.core.runtime.cancel import CancellationToken
 from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.deadline import Deadline
 from agentkit.core.runtime.invoker import Invoker
+from agentkit.core.runtime.metering.actor_budget import ActorBudget
+from agentkit.core.runtime.metering.budget import Budget
 from agentkit.core.runtime.services import Services
 from agentkit.providers.scripted import Script, ScriptedModel
 

@@ -29,9 +29,9 @@ from agentkit.core.contracts import (
     ToolUpdate,
     UserMessage,
 )
-from agentkit.core.runtime.budget import Budget
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.layers import chain
+from agentkit.core.runtime.metering.budget import Budget
 from agentkit.errors import BadRequest, ToolError
 from agentkit.providers.scripted import Fault, Hang, Reply, Script, ScriptedModel
 from agentkit.testing.context import make_context

@@ -11,10 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from agentkit.calls import CallRuntime, ask, run
     from agentkit.core.contracts import Charge, Meter, Scope, Usage, to_money
-    from agentkit.core.runtime.account import AccountState, RunAccount
-    from agentkit.core.runtime.actor_budget import ActorBudget
     from agentkit.core.runtime.agents_fanout import Runnable, run_agents
-    from agentkit.core.runtime.budget import Budget
     from agentkit.core.runtime.bus import EventBus, Subscription, Versioned
     from agentkit.core.runtime.cancel import CancellationToken
     from agentkit.core.runtime.clock import Clock, SystemClock
@@ -23,9 +20,17 @@ if TYPE_CHECKING:
     from agentkit.core.runtime.fanout import Failure, gather_best_effort, gather_bounded
     from agentkit.core.runtime.invoker import Invoker
     from agentkit.core.runtime.layers import SimpleMiddleware, chain
-    from agentkit.core.runtime.masking import Masker
+    from agentkit.core.runtime.metering.account import AccountState, RunAccount
+    from agentkit.core.runtime.metering.actor_budget import ActorBudget
+    from agentkit.core.runtime.metering.budget import Budget
+    from agentkit.core.runtime.metering.quota import Quota
     from agentkit.core.runtime.null_context import NullCtx
-    from agentkit.core.runtime.observation import (
+    from agentkit.core.runtime.services import AppData, Key, Services
+    from agentkit.core.runtime.signals import Signal, SignalChannel
+    from agentkit.core.runtime.stream import EventStream
+    from agentkit.core.runtime.sync import close_with_loop, run_sync
+    from agentkit.core.runtime.telemetry.masking import Masker
+    from agentkit.core.runtime.telemetry.observation import (
         AlwaysOnSampler,
         NoopMetrics,
         NoopObserver,
@@ -33,18 +38,13 @@ if TYPE_CHECKING:
         NoopTrace,
         Observation,
     )
-    from agentkit.core.runtime.quota import Quota
-    from agentkit.core.runtime.services import AppData, Key, Services
-    from agentkit.core.runtime.signals import Signal, SignalChannel
-    from agentkit.core.runtime.stream import EventStream
-    from agentkit.core.runtime.sync import close_with_loop, run_sync
     from agentkit.errors import Cancelled, DeadlineExceeded, MeterExceeded, MoneyPrecisionError
 
 _HERE = {
-    "account": ("AccountState", "RunAccount"),
-    "actor_budget": ("ActorBudget",),
+    "metering.account": ("AccountState", "RunAccount"),
+    "metering.actor_budget": ("ActorBudget",),
     "agents_fanout": ("Runnable", "run_agents"),
-    "budget": ("Budget",),
+    "metering.budget": ("Budget",),
     "bus": ("EventBus", "Subscription", "Versioned"),
     "cancel": ("CancellationToken",),
     "clock": ("Clock", "SystemClock"),
@@ -53,9 +53,9 @@ _HERE = {
     "fanout": ("Failure", "gather_best_effort", "gather_bounded"),
     "invoker": ("Invoker",),
     "layers": ("SimpleMiddleware", "chain"),
-    "masking": ("Masker",),
+    "telemetry.masking": ("Masker",),
     "null_context": ("NullCtx",),
-    "observation": (
+    "telemetry.observation": (
         "AlwaysOnSampler",
         "NoopMetrics",
         "NoopObserver",
@@ -63,7 +63,7 @@ _HERE = {
         "NoopTrace",
         "Observation",
     ),
-    "quota": ("Quota",),
+    "metering.quota": ("Quota",),
     "services": ("AppData", "Key", "Services"),
     "signals": ("Signal", "SignalChannel"),
     "stream": ("EventStream",),

@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Iterable, 
 from contextlib import aclosing
 from typing import Protocol, TypeAlias, TypeVar
 
-from agentkit.core.runtime.actor_budget import ActorBudget
 from agentkit.core.runtime.context import UNSET, RunContext
 from agentkit.core.runtime.fanout import ENDS_THE_RUN, Failure, each, first_of, gather_best_effort, gather_bounded
+from agentkit.core.runtime.metering.actor_budget import ActorBudget
 from agentkit.errors import MeterExceeded
 
 __all__ = ["Pairs", "Runnable", "run_agents"]

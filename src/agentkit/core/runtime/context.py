@@ -22,13 +22,15 @@ from agentkit.core.contracts import (
     Scope,
 )
 from agentkit.core.runtime.abort import abort_reason
-from agentkit.core.runtime.account import AccountState, RunAccount
-from agentkit.core.runtime.actor_budget import ActorBudget
-from agentkit.core.runtime.budget import Budget
 from agentkit.core.runtime.cancel import CancellationToken
 from agentkit.core.runtime.checks import choice, text, whole
 from agentkit.core.runtime.deadline import Deadline, DeadlineLike, to_deadline
-from agentkit.core.runtime.observation import (
+from agentkit.core.runtime.metering.account import AccountState, RunAccount
+from agentkit.core.runtime.metering.actor_budget import ActorBudget
+from agentkit.core.runtime.metering.budget import Budget
+from agentkit.core.runtime.services import AskerPort, Services, VectorPort
+from agentkit.core.runtime.signals import SignalChannel
+from agentkit.core.runtime.telemetry.observation import (
     MetricsPort,
     Observation,
     ObserverPort,
@@ -37,8 +39,6 @@ from agentkit.core.runtime.observation import (
     SpanPort,
     TracePort,
 )
-from agentkit.core.runtime.services import AskerPort, Services, VectorPort
-from agentkit.core.runtime.signals import SignalChannel
 from agentkit.errors import AgentkitError, ConfigurationError, MeterExceeded
 
 __all__ = ["UNSET", "RunContext", "Unset"]

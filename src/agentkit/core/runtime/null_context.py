@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from agentkit.core.contracts import CostRecord, JsonValue, Meter, Scope
-from agentkit.core.runtime.observation import NoopTrace
 from agentkit.core.runtime.services import Services
+from agentkit.core.runtime.telemetry.observation import NoopTrace
 from agentkit.errors import AgentkitError, ConfigurationError
 
 __all__ = ["NullCtx"]

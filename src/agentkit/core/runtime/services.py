@@ -7,8 +7,8 @@ from typing import Generic, Protocol, TypeVar
 from agentkit.core.contracts import InvokerPort, KeyValueStore, LedgerStore, PendingCall, Route, RunLog
 from agentkit.core.contracts.policies import Decision
 from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
-from agentkit.core.runtime.masking import Masker
-from agentkit.core.runtime.observation import (
+from agentkit.core.runtime.telemetry.masking import Masker
+from agentkit.core.runtime.telemetry.observation import (
     AlwaysOnSampler,
     MetricsPort,
     NoopMetrics,

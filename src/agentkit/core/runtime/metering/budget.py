@@ -24,11 +24,11 @@ from agentkit.core.contracts import (
     to_cents,
     to_money,
 )
-from agentkit.core.runtime.account import AccountState, Tally
-from agentkit.core.runtime.admission import NOTHING_HELD, WaitingRoom
 from agentkit.core.runtime.checks import choice, whole
 from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
-from agentkit.core.runtime.limits import Ceilings, Refusal, to_ceiling
+from agentkit.core.runtime.metering.account import AccountState, Tally
+from agentkit.core.runtime.metering.admission import NOTHING_HELD, WaitingRoom
+from agentkit.core.runtime.metering.limits import Ceilings, Refusal, to_ceiling
 from agentkit.core.runtime.slots import SlotPools
 from agentkit.errors import ConfigurationError
 

@@ -18,7 +18,7 @@ from agentkit.core.contracts import (
     subtract_money,
     total_usage,
 )
-from agentkit.core.runtime.estimate import message_tokens, spec_tokens
+from agentkit.core.runtime.metering.estimate import message_tokens, spec_tokens
 
 __all__ = ["AccountState", "RunAccount", "Tally"]
 

@@ -8,8 +8,8 @@ from typing import Literal
 
 from agentkit.core.contracts import semconv
 from agentkit.core.runtime.context import RunContext
-from agentkit.core.runtime.observation import AttributeValue, NoopMetrics, SpanPort
 from agentkit.core.runtime.services import Services
+from agentkit.core.runtime.telemetry.observation import AttributeValue, NoopMetrics, SpanPort
 
 __all__ = ["Attributes", "contained", "measure_end", "measured", "open_span"]
 

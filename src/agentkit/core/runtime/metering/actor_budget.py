@@ -18,7 +18,7 @@ from agentkit.core.contracts import (
 )
 from agentkit.core.runtime.checks import at_least, whole
 from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock, as_clock
-from agentkit.core.runtime.limits import to_ceiling
+from agentkit.core.runtime.metering.limits import to_ceiling
 from agentkit.errors import ConfigurationError, MeterExceeded
 
 __all__ = ["ActorBudget"]

@@ -7,9 +7,9 @@ from decimal import Decimal
 from msgspec import Struct
 
 from agentkit.core.contracts import ZERO, Money, Quote, add_money, render_money, to_money
-from agentkit.core.runtime.account import Tally
-from agentkit.core.runtime.admission import Held
 from agentkit.core.runtime.checks import at_least, whole
+from agentkit.core.runtime.metering.account import Tally
+from agentkit.core.runtime.metering.admission import Held
 from agentkit.errors import ConfigurationError
 
 __all__ = ["Ceilings", "Refusal", "to_ceiling"]

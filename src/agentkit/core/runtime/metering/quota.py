@@ -23,12 +23,12 @@ from agentkit.core.contracts import (
     subtract_money,
     to_money,
 )
-from agentkit.core.runtime.admission import NOTHING_HELD, Held, Ticket
 from agentkit.core.runtime.checks import at_least, choice
 from agentkit.core.runtime.clock import Clock, as_clock
-from agentkit.core.runtime.estimate import request_tokens
-from agentkit.core.runtime.limits import Refusal, to_ceiling
-from agentkit.core.runtime.windows import SLICES, Window
+from agentkit.core.runtime.metering.admission import NOTHING_HELD, Held, Ticket
+from agentkit.core.runtime.metering.estimate import request_tokens
+from agentkit.core.runtime.metering.limits import Refusal, to_ceiling
+from agentkit.core.runtime.metering.windows import SLICES, Window
 from agentkit.errors import ConfigurationError
 
 __all__ = ["Quota"]

@@ -8,7 +8,7 @@ from decimal import Decimal
 from msgspec import Struct
 
 from agentkit.core.contracts import ZERO, add_money, subtract_money
-from agentkit.core.runtime.admission import WaitingRoom
+from agentkit.core.runtime.metering.admission import WaitingRoom
 
 __all__ = ["SLICES", "Slice", "Window"]
 

@@ -22,7 +22,7 @@ from agentkit.core.contracts import (
     ToolMessage,
     text_of,
 )
-from agentkit.core.runtime.masking import Masker
+from agentkit.core.runtime.telemetry.masking import Masker
 
 __all__ = ["masked_arguments", "masked_messages", "masked_request", "masked_response", "masked_result"]
 

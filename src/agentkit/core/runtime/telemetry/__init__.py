@@ -1,0 +1,1 @@
+"""What a run tells its host: observations, spans, metrics, and what is masked before it leaves."""
