@@ -54,3 +54,10 @@ async def test_a_message_of_no_text_is_named() -> None:
     """Content that is neither text nor parts is refused with its place."""
     with pytest.raises(ConfigurationError, match=r"prompt\[0\].content"):
         await ask(MODEL, [UserMessage({"a": 1})])
+
+
+def test_credentials_in_a_url_are_refused_without_showing_them() -> None:
+    """A key belongs into api_key=, and the error does not repeat it."""
+    with pytest.raises(ConfigurationError, match="api_key=") as caught:
+        Binding("openai:m", base_url="http://user:hunter22@127.0.0.1:8000/v1")
+    assert "hunter22" not in str(caught.value)

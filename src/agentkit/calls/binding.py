@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Final
+from urllib.parse import urlsplit
 
 from agentkit.catalog import parse_price
 from agentkit.core.contracts import LLMPort, ModelSettings, Rates
@@ -65,6 +66,8 @@ class Binding:
             raise ConfigurationError(
                 f"Binding(base_url={base_url!r}): pass a URL that starts with http:// or https://."
             )
+        if base_url is not None and "@" in urlsplit(base_url).netloc:
+            raise ConfigurationError("Binding(base_url=...): a URL holds no credentials; pass the key as api_key=.")
         if settings is not None and not isinstance(settings, ModelSettings):
             raise ConfigurationError(f"Binding(settings={settings!r}): pass ModelSettings(...).")
         for index, other in enumerate(fallback):

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
@@ -131,7 +131,7 @@ def _is_path(name: str) -> bool:
     return name.endswith(".gguf") or os.sep in name
 
 
-def _places(weights: Weights) -> Iterator[Path]:
+def _places(weights: Weights) -> Generator[Path]:
     spec = importlib.util.find_spec(weights.module)
     if spec is not None:
         for folder in spec.submodule_search_locations or ():
@@ -149,7 +149,7 @@ def _digest(path: Path) -> str:
 
 
 @contextmanager
-def _writable(folder: Path) -> Iterator[Path]:
+def _writable(folder: Path) -> Generator[Path]:
     """Give a scratch folder beside the target, so that the final rename stays on one file system."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

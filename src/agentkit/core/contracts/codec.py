@@ -75,7 +75,7 @@ def decode_data(data: bytes, kind: str, type_: type[T]) -> T:
     """
     try:
         envelope = msgspec.json.decode(data, type=Envelope)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise StoreError(f"A stored {kind} cannot be read: {error}") from error
     version, current = envelope.v, _VERSIONS.get(kind, 1)
     if envelope.kind != kind:
@@ -85,7 +85,7 @@ def decode_data(data: bytes, kind: str, type_: type[T]) -> T:
     raw: bytes | msgspec.Raw = envelope.data if version == current else _migrated(envelope, current)
     try:
         value = msgspec.json.decode(raw, type=type_)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise StoreError(f"A stored {kind} of version {version} does not fit: {error}") from error
     if not _comes_back(value, raw):
         stranger = _unknown(value, msgspec.json.decode(raw), "$")
