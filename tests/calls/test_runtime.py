@@ -309,7 +309,7 @@ async def test_the_quota_is_each_tenants_own():
 async def test_store_by_url_keeps_runs_and_is_closed_and_a_given_one_is_not(tmp_path):
     """A URL is opened and closed by the runtime; a Store stays its owner's, and its ledger has the rows."""
     async with CallRuntime(store=f"sqlite:{tmp_path / 'one.db'}") as calls:
-        await calls.ask(priced("x"), "q", ctx=calls.context("r"))
+        await Agent("clerk", priced("x")).run("q", calls.context("r"))
         log = calls.services.checkpointer
         assert [summary.slot.run_id for summary in await log.slots("local")] == ["r"]
     with pytest.raises(StoreError):
@@ -320,6 +320,22 @@ async def test_store_by_url_keeps_runs_and_is_closed_and_a_given_one_is_not(tmp_
     (row,) = await store.ledger.read("local", "r")
     assert row.cost == Decimal("0.002")
     await store.aclose()
+
+
+async def test_any_number_of_calls_share_a_context_over_a_durable_store(tmp_path):
+    """`ask` takes no place in the run log: at once, beside an open stream, and after one that was left early."""
+    async with CallRuntime(store=f"sqlite:{tmp_path / 'runs.db'}") as calls:
+        ctx = calls.context("r", budget=Budget("1"))
+        binding = Binding("scripted:one two three", price="1/1")
+        answers = await asyncio.gather(*(calls.ask(binding, "q", ctx=ctx) for _ in range(3)))
+        assert [answer.text for answer in answers] == ["one two three"] * 3
+        async with calls.stream(binding, "q", ctx=ctx) as events:
+            async for _ in events:
+                assert (await calls.ask(binding, "q", ctx=ctx)).cost > 0, "price= counts for a double too"
+                break
+        assert (await calls.ask(binding, "q", ctx=ctx)).text == "one two three"
+        assert ctx.budget.held() == 0 and ctx.budget.calls >= 5
+        assert await calls.services.checkpointer.slots("local") == []
 
 
 async def test_services_are_kept_and_completed():

@@ -127,7 +127,7 @@ class Work(Struct, frozen=True):
             output=self.output,
             settings=self.settings,
         )
-        return await execute(job, self.cognition, self.messages, ctx)
+        return await execute(job, self.cognition, self.messages, ctx, durable=False)
 
 
 def ask_work(

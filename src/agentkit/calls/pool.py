@@ -116,7 +116,8 @@ class ModelPool:
             governed = self._adapters[binding.provider]
             return Route(governed, binding.model, binding.provider, rates, None, True, fallback)
         if binding.provider in ("local", "scripted"):
-            return Route(self._offline(binding), binding.model, binding.provider, FREE, None, True, fallback)
+            free = FREE if rates is None else rates
+            return Route(self._offline(binding), binding.model, binding.provider, free, None, True, fallback)
         return self._remote(binding, fallback)
 
     def _offline(self, binding: Binding) -> LLMPort:

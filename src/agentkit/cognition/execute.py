@@ -19,23 +19,30 @@ __all__ = ["execute", "resume"]
 
 
 async def execute(
-    job: Job, cognition: Cognition, messages: Sequence[Message], ctx: RunContext, *, owned: bool = False
+    job: Job,
+    cognition: Cognition,
+    messages: Sequence[Message],
+    ctx: RunContext,
+    *,
+    owned: bool = False,
+    durable: bool = True,
 ) -> AgentResult[object]:
     """Run the job on this conversation in the context's place; raises RunConflict when the place is taken.
 
     A call made on the context of a running run is a run of its own one level deeper; when that run is resumed and
-    makes the same call again, it goes on where it was. `owned` says that the caller looked for that itself.
+    makes the same call again, it goes on where it was. `owned` says that the caller looked for that itself. A run
+    that is not `durable` takes no place and leaves no trace, so any number of them may share a context.
     """
     opening: list[Message] = [SystemMessage(job.instructions), *messages] if job.instructions else list(messages)
     if ctx.turn:
-        ctx = ctx.child(name=job.agent)
-    if ctx.path and ctx.resuming and not owned and ctx.checkpointer is not None:
+        ctx, durable = ctx.child(name=job.agent), True
+    if durable and ctx.path and ctx.resuming and not owned and ctx.checkpointer is not None:
         again = await resume(job, cognition, ctx, opening=opening)
         if again is not None:
             return again
         owned = True
     ctx = ctx.branch()
-    slot = RunSlot(ctx)
+    slot = RunSlot(ctx, durable=durable)
     await slot.start(owned=owned)
     if not ctx.path:
         ctx.budget.track(ctx.scope.tenant, ctx.correlation_id)

@@ -38,15 +38,15 @@ _VOLATILE: WeakKeyDictionary[RunLog, _Volatile] = WeakKeyDictionary()
 class RunSlot:
     """The writer of one slot, holding its lease from `start` or `resume` until `end`.
 
-    Without a run log it writes nothing; over a volatile one (memory) it writes only where a run stops, since
+    Without a run log, or not `durable`, it writes nothing; over a volatile one (memory) it writes only where a run stops, since
     whatever would lose its steps loses the log too. Raises RunConflict while somebody else holds the slot.
     """
 
     __slots__ = ("_ctx", "_holds", "_lease", "_log", "_renewal", "_slot", "_task", "revision", "volatile")
 
-    def __init__(self, ctx: RunContext) -> None:
+    def __init__(self, ctx: RunContext, *, durable: bool = True) -> None:
         self._ctx = ctx
-        self._log = ctx.checkpointer
+        self._log = ctx.checkpointer if durable else None
         self._slot = Slot(ctx.scope.tenant, ctx.correlation_id, ctx.path)
         self._lease: Lease | None = None
         self._holds = False
