@@ -38,8 +38,8 @@ _VOLATILE: WeakKeyDictionary[RunLog, _Volatile] = WeakKeyDictionary()
 class RunSlot:
     """The writer of one slot, holding its lease from `start` or `resume` until `end`.
 
-    Without a run log, or not `durable`, it writes nothing; over a volatile one (memory) it writes only where a run stops, since
-    whatever would lose its steps loses the log too. Raises RunConflict while somebody else holds the slot.
+    Without a run log, or not `durable`, it writes nothing; over a volatile one (memory) it writes only where a run
+    stops, since whatever would lose its steps loses the log too. Raises RunConflict while somebody else holds the slot.
     """
 
     __slots__ = ("_ctx", "_holds", "_lease", "_log", "_renewal", "_slot", "_task", "revision", "volatile")
