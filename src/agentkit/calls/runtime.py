@@ -46,6 +46,8 @@ __all__ = ["CallRuntime"]
 
 T = TypeVar("T")
 
+_LOCAL = Scope(tenant="local")
+
 
 class CallRuntime:
     """One a process: `async with CallRuntime() as calls`.
@@ -167,7 +169,7 @@ class CallRuntime:
         shared = [each for each in (self.budget, self.quota) if each is not None and each is not own]
         return RunContext(
             new_run_id() if correlation_id is None else correlation_id,
-            Scope(tenant="local") if scope is None else scope,
+            _LOCAL if scope is None else scope,
             own,
             self.services if services is None else self.completed(services),
             [*shared, *meters],

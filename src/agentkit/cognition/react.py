@@ -69,7 +69,8 @@ class ReAct:
             await dispatch.perform(calls)
         finally:
             run.ctx.resuming = run.resumed = False
-            state.pending = tuple(sorted(dispatch.pending, key=lambda waiting: (waiting.path, waiting.position)))
+            waiting = dispatch.pending
+            state.pending = tuple(sorted(waiting, key=lambda call: (call.path, call.position))) if waiting else ()
         if dispatch.stopped is not None:
             return await run.suspend("budget_exhausted", dispatch.stopped.reason)
         if dispatch.pending:

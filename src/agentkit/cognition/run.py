@@ -229,7 +229,8 @@ class Run:
         """Put the turn's answers into the transcript; one write tells of all of them."""
         answers = self.state.answers
         self.state.answers = {}
-        self.state.messages.extend(answers[position] for position in sorted(answers))
+        in_order = sorted(answers) if len(answers) > 1 else answers
+        self.state.messages.extend([answers[position] for position in in_order])
         await self.save("running")
 
     async def suspend(self, stop_reason: RunStopReason, reason: str) -> AgentResult[object]:
@@ -334,6 +335,16 @@ class Run:
             ids = self._ids = {
                 call.id for old in self.state.messages if isinstance(old, AssistantMessage) for call in old.tool_calls
             }
+        known = len(ids)
+        ids.update(call.id for call in message.tool_calls)
+        if len(ids) == known + len(message.tool_calls) and "" not in ids:
+            return message
+        return self._renamed(message, turn)
+
+    def _renamed(self, message: AssistantMessage, turn: int) -> AssistantMessage:
+        ids = self._ids = {
+            call.id for old in self.state.messages if isinstance(old, AssistantMessage) for call in old.tool_calls
+        }
         renamed: list[ToolCall] = []
         changed = False
         for position, call in enumerate(message.tool_calls):
