@@ -103,7 +103,7 @@ class Dispatch:
         ]
         if not run.slot.volatile:
             await self._open(todo)
-        for group in _groups(todo):
+        for group in [todo] if len(todo) == 1 else _groups(todo):
             if len(group) == 1:
                 await self._answer(group[0])
             else:

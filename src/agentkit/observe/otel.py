@@ -40,7 +40,9 @@ class OtelTrace:
     @property
     def enabled(self) -> bool:
         """Return whether there is a provider that may record."""
-        return self._tracer is not None or self._find() is not None
+        if self._tracer is not None:
+            return True
+        return (self._named or "opentelemetry.trace" in sys.modules) and self._find() is not None
 
     def span(
         self,

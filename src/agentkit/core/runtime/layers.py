@@ -34,8 +34,10 @@ def chain(layers: Sequence[Middleware[Req, Ev]], terminal: CallNext[Req, Ev]) ->
 
 
 def _bind(layer: Middleware[Req, Ev], following: CallNext[Req, Ev]) -> CallNext[Req, Ev]:
+    function = layer if inspect.isroutine(layer) else layer.__call__  # looked up once, not for each call
+
     def bound(call: Call[Req]) -> AsyncGenerator[Ev, None]:
-        return layer(call, following)
+        return function(call, following)
 
     return bound
 

@@ -35,8 +35,21 @@ def usage_of(error: BaseException) -> Usage | None:
 
 def plausible(usage: Usage) -> Usage:
     """Return what can be true of it: no server gives tokens back, so a negative number is as good as none."""
-    if all(_possible(getattr(usage, name)) for name in ("input_tokens", "output_tokens", *_PARTS)):
-        return usage
+    counts = (
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_tokens,
+        usage.cache_write_tokens,
+        usage.cache_write_1h_tokens,
+        usage.reasoning_tokens,
+    )
+    for tokens in counts:
+        if tokens is not None and not 0 <= tokens <= _MOST_TOKENS:
+            return _without_impossible(usage)
+    return usage
+
+
+def _without_impossible(usage: Usage) -> Usage:
     return replace(
         usage,
         input_tokens=usage.input_tokens if _possible(usage.input_tokens) else None,
