@@ -24,35 +24,20 @@ def place(request, tmp_path):
     return "memory:" if request.param == "memory" else f"sqlite:{tmp_path / 'runs.db'}"
 
 
-@pytest.mark.parametrize("check", RUN_LOG_CHECKS, ids=lambda check: check.__name__)
-async def test_run_log(place, check):
-    """The run log holds each rule of the suite."""
+CHECKS = [
+    pytest.param(part, check, id=check.__name__)
+    for part, checks in (("run_log", RUN_LOG_CHECKS), ("kv", KEY_VALUE_CHECKS), ("ledger", LEDGER_CHECKS))
+    for check in checks
+]
+
+
+@pytest.mark.parametrize(("part", "check"), CHECKS)
+async def test_embedded_store(place, part, check):
+    """The run log, the cache and the ledger hold each rule of their suite."""
     clock = ManualClock()
     store = open_store(place, clock=clock)
     try:
-        await check(store.run_log, clock)
-    finally:
-        await store.aclose()
-
-
-@pytest.mark.parametrize("check", KEY_VALUE_CHECKS, ids=lambda check: check.__name__)
-async def test_key_value_store(place, check):
-    """The cache holds each rule of the suite."""
-    clock = ManualClock()
-    store = open_store(place, clock=clock)
-    try:
-        await check(store.kv, clock)
-    finally:
-        await store.aclose()
-
-
-@pytest.mark.parametrize("check", LEDGER_CHECKS, ids=lambda check: check.__name__)
-async def test_ledger(place, check):
-    """The ledger holds each rule of the suite."""
-    clock = ManualClock()
-    store = open_store(place, clock=clock)
-    try:
-        await check(store.ledger, clock)
+        await check(getattr(store, part), clock)
     finally:
         await store.aclose()
 
