@@ -47,15 +47,13 @@ class MemoryRunLog:
         """Write all records or none, set the slot's status, and return its new revision."""
         place = self._place(slot) or _Place()
         if place.revision != expected_revision:
-            raise RunConflict(
-                f"{named(slot)} is at revision {place.revision}, not {expected_revision}: somebody else wrote it."
-            )
+            raise moved_on(slot, place.revision, expected_revision)
         lease = self._leases.get(slot)
         if fence is not None and (lease is None or fence != lease.fence):
-            raise RunConflict(f"The lease on {named(slot)} was lost to another holder, or given back.")
+            raise lease_lost(slot)
         keys = [record.key for record in records if record.kind == "journal"]
         if len(set(keys)) < len(keys) or not place.journal.isdisjoint(keys):
-            raise RunConflict(f"{named(slot)} has that journal position already; it is written once.")
+            raise position_taken(slot)
         self._runs.setdefault((slot.tenant, slot.run_id), {})[slot.path] = place
         place.journal.update(keys)
         place.revision += 1
@@ -102,7 +100,7 @@ class MemoryRunLog:
         """Extend a held lease; raises RunConflict when it was lost."""
         held = self._leases.get(lease.slot)
         if held is None or held.fence != lease.fence:
-            raise RunConflict(f"The lease on {named(lease.slot)} was lost to another holder, or given back.")
+            raise lease_lost(lease.slot)
         renewed = Lease(lease.slot, lease.owner, lease.fence, self._clock.wall() + timedelta(seconds=ttl))
         self._leases[lease.slot] = renewed
         return renewed
@@ -180,3 +178,18 @@ def _summary(slot: Slot, place: _Place) -> RunSummary:
 def named(slot: Slot) -> str:
     """Return how messages call the slot."""
     return f"Run {slot.run_id!r}" + (f" at {slot.path!r}" if slot.path else "")
+
+
+def moved_on(slot: Slot, revision: int, expected: int) -> RunConflict:
+    """Return the error of a write that another writer came before."""
+    return RunConflict(f"{named(slot)} is at revision {revision}, not {expected}: somebody else wrote it.")
+
+
+def lease_lost(slot: Slot) -> RunConflict:
+    """Return the error of a write or renewal by somebody who holds the slot's lease no longer."""
+    return RunConflict(f"The lease on {named(slot)} was lost to another holder, or given back.")
+
+
+def position_taken(slot: Slot) -> RunConflict:
+    """Return the error of a second write of a journal position."""
+    return RunConflict(f"{named(slot)} has that journal position already; it is written once.")

@@ -10,7 +10,7 @@ from agentkit.core.contracts import CostRecord, Lease, LogRecord, RecordKind, Ru
 from agentkit.core.contracts.codec import decode_data, encode_data
 from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
 from agentkit.errors import RunConflict
-from agentkit.stores.memory import ALL_KINDS, named
+from agentkit.stores.memory import ALL_KINDS, lease_lost, moved_on, named, position_taken
 from agentkit.stores.sqlite_file import SqliteFile
 
 __all__ = ["SqliteKeyValueStore", "SqliteLedgerStore", "SqliteRunLog"]
@@ -79,11 +79,9 @@ class SqliteRunLog:
         def work(db: sqlite3.Connection) -> int:
             revision, held = db.execute(_REVISION, place).fetchone() or (0, 0)
             if revision != expected_revision:
-                raise RunConflict(
-                    f"{named(slot)} is at revision {revision}, not {expected_revision}: somebody else wrote it."
-                )
+                raise moved_on(slot, revision, expected_revision)
             if fence is not None and fence != held:
-                raise RunConflict(f"The lease on {named(slot)} was lost to another holder, or given back.")
+                raise lease_lost(slot)
             db.execute(_ADVANCE, (*place, status, revision + 1, now))
             rows = [
                 (*place, revision + 1, position, record.kind, record.key, record.data)
@@ -92,7 +90,7 @@ class SqliteRunLog:
             try:
                 db.executemany("INSERT INTO records VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
             except sqlite3.IntegrityError as error:
-                raise RunConflict(f"{named(slot)} has that journal position already; it is written once.") from error
+                raise position_taken(slot) from error
             return int(revision) + 1
 
         return await self._file.transact(work)
@@ -148,7 +146,7 @@ class SqliteRunLog:
         def work(db: sqlite3.Connection) -> Lease:
             changed = db.execute(_RENEW, (_text(expires), slot.tenant, slot.run_id, slot.path, lease.fence))
             if not changed.rowcount:
-                raise RunConflict(f"The lease on {named(slot)} was lost to another holder, or given back.")
+                raise lease_lost(slot)
             return Lease(slot, lease.owner, lease.fence, expires)
 
         return await self._file.transact(work)
