@@ -9,7 +9,7 @@ from typing import cast
 import msgspec
 
 from agentkit.core.contracts import JsonValue
-from agentkit.core.contracts.text import clean_text
+from agentkit.core.contracts.text import clean_data, clean_text
 
 __all__ = ["clean_json", "read_json"]
 
@@ -26,7 +26,7 @@ def read_json(text: str) -> JsonValue:
     try:
         if _SUSPECT.search(text) is None:
             return cast("JsonValue", msgspec.json.decode(text))
-        return _clean(cast("JsonValue", json.loads(text, parse_constant=_refuse)))
+        return cast("JsonValue", clean_data(json.loads(text, parse_constant=_refuse)))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -39,16 +39,6 @@ def clean_json(text: str) -> str:
         return json.dumps(read_json(text), ensure_ascii=False)
     except ValueError:
         return clean_text(text)
-
-
-def _clean(value: JsonValue) -> JsonValue:
-    if isinstance(value, str):
-        return clean_text(value)
-    if isinstance(value, list):
-        return [_clean(item) for item in value]
-    if isinstance(value, dict):
-        return {clean_text(key): _clean(item) for key, item in value.items()}
-    return value
 
 
 def _refuse(constant: str) -> float:

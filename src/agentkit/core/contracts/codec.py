@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from agentkit.core.contracts.messages import JsonValue
-from agentkit.core.contracts.text import clean_text
+from agentkit.core.contracts.text import clean_data
 from agentkit.errors import ConfigurationError, StoreError
 
 __all__ = ["Migration", "decode_data", "encode_data", "register_migration"]
@@ -111,17 +111,7 @@ def _encode_cleaned(kind: str, value: object) -> bytes:
         plain = msgspec.to_builtins(value, builtin_types=_EXACT, str_keys=True)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _refusal(kind, value, error) from error
-    return _ENCODER.encode(_cleaned(plain))
-
-
-def _cleaned(plain: object) -> object:
-    if isinstance(plain, str):
-        return clean_text(plain)
-    if isinstance(plain, dict):
-        return {clean_text(key): _cleaned(item) for key, item in plain.items()}
-    if isinstance(plain, (list, tuple, set, frozenset)):
-        return [_cleaned(item) for item in plain]
-    return plain
+    return _ENCODER.encode(clean_data(plain))
 
 
 def _refusal(kind: str, value: object, error: Exception) -> StoreError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["clean_text"]
+__all__ = ["clean_data", "clean_text"]
 
 _BAD = re.compile("[\x00\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
@@ -21,3 +21,14 @@ def clean_text(text: str) -> str:
         return text
     joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return _BAD.sub(_REPLACEMENT, joined)
+
+
+def clean_data(value: object) -> object:
+    """Return plain data with every string in it cleaned, keys too; sequences and sets come back as lists."""
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, dict):
+        return {clean_text(key) if isinstance(key, str) else key: clean_data(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [clean_data(item) for item in value]
+    return value

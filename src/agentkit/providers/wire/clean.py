@@ -8,7 +8,8 @@ import re
 
 import msgspec
 
-from agentkit.core.contracts import JsonValue, clean_text
+from agentkit.core.contracts import JsonValue
+from agentkit.core.contracts.text import clean_data
 
 __all__ = [
     "data_url",
@@ -40,8 +41,8 @@ def encode_json(value: object) -> bytes:
     try:
         written = _encoder.encode(value)
     except UnicodeEncodeError:
-        return _encoder.encode(_cleaned(value))
-    return _encoder.encode(_cleaned(value)) if b"\\u0000" in written else written
+        return _encoder.encode(clean_data(value))
+    return _encoder.encode(clean_data(value)) if b"\\u0000" in written else written
 
 
 def is_json(text: str) -> bool:
@@ -87,13 +88,3 @@ def _mended(match: re.Match[str]) -> str:
     found = match.group()
     lone = found[:2] == "\\u" and len(found) < _PAIR_LENGTH
     return "\\ufffd" if lone else found
-
-
-def _cleaned(value: object) -> object:
-    if isinstance(value, str):
-        return clean_text(value)
-    if isinstance(value, dict):
-        return {clean_text(key) if isinstance(key, str) else key: _cleaned(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_cleaned(item) for item in value]
-    return value
