@@ -2,6 +2,7 @@
 
 from agentkit.core.contracts.codec import decode_data, encode_data, register_migration
 from agentkit.core.contracts.events import (
+    Adjustment,
     AttemptEnded,
     ChatEnd,
     ChatEvent,
@@ -123,6 +124,7 @@ from agentkit.core.contracts.text import clean_text
 from agentkit.core.contracts.usage import Usage, total_usage
 
 __all__ = [
+    "Adjustment",
     "AgentResult",
     "ApprovalRequested",
     "AssistantMessage",

@@ -15,6 +15,7 @@ from agentkit.core.contracts.pricing import CostRecord
 from agentkit.core.contracts.usage import Usage
 
 __all__ = [
+    "Adjustment",
     "AttemptEnded",
     "ChatEnd",
     "ChatEvent",
@@ -36,11 +37,23 @@ __all__ = [
 StopReason: TypeAlias = Literal["stop", "length", "tool_calls", "stop_sequence", "refusal", "content_filter", "pause"]
 
 
+class Adjustment(Struct, frozen=True):
+    """One way in which a request went out other than it was asked for: what was changed, and why.
+
+    `kind` says what it was: a setting that was left out or renamed, a schema that was rewritten, an item of another
+    model's history that was left out, a conversation that was repaired.
+    """
+
+    kind: Literal["setting", "schema", "replay", "history"]
+    what: str
+    why: str
+
+
 class ChatResponse(Struct, frozen=True):
     """A whole answer of a model.
 
     `stop_reason` is ours, `raw_stop_reason` the provider's; `model` is what the provider says it used.
-    `attempts` are the priced rows of every attempt behind this answer.
+    `attempts` are the priced rows of every attempt behind this answer, `adjustments` what was changed of the request.
     """
 
     message: AssistantMessage
@@ -53,6 +66,7 @@ class ChatResponse(Struct, frozen=True):
     request_id: str = ""
     service_tier: str | None = None
     attempts: tuple[CostRecord, ...] = ()
+    adjustments: tuple[Adjustment, ...] = ()
 
 
 class ChatStart(Struct, frozen=True, tag="chat_start"):

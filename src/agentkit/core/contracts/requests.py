@@ -41,8 +41,10 @@ class ToolChoice(Struct, frozen=True):
 class ModelSettings(Struct, frozen=True, kw_only=True):
     """Knobs of a call; None leaves the provider's default. Raises ConfigurationError for a value that means nothing.
 
-    `max_tokens` caps the output including reasoning; `extra` is merged into the wire body last, for what has no
-    common name.
+    `max_tokens` caps the output including reasoning; `prompt_cache` asks for the conversation to be cached for so long
+    where that has to be asked for; `replay` says what happens to a provider's own items in a conversation that goes to
+    another server or model: "drop" (the default) leaves them out and says so in the answer's adjustments, "refuse"
+    raises; `extra` is merged into the wire body last, for what has no common name.
     """
 
     temperature: float | None = None
@@ -53,6 +55,8 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     reasoning_effort: ReasoningEffort | None = None
     parallel_tool_calls: bool | None = None
     service_tier: str | None = None
+    prompt_cache: Literal["5m", "1h"] | None = None
+    replay: Literal["drop", "refuse"] | None = None
     metadata: dict[str, str] | None = None
     extra: dict[str, JsonValue] | None = None
 
@@ -64,6 +68,10 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0):
                 raise ConfigurationError(f"ModelSettings({name}={value!r}): pass a number from 0 on.")
+        for name, known in (("prompt_cache", ("5m", "1h")), ("replay", ("drop", "refuse"))):
+            value = getattr(self, name)
+            if value not in (None, *known):
+                raise ConfigurationError(f"ModelSettings({name}={value!r}): pass {known[0]!r} or {known[1]!r}.")
         if isinstance(self.stop, str) or not all(isinstance(text, str) and text for text in self.stop):
             raise ConfigurationError(f"ModelSettings(stop={self.stop!r}): pass a tuple of texts, such as ('END',).")
 
