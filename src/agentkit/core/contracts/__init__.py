@@ -121,7 +121,7 @@ from agentkit.core.contracts.stores import (
     Slot,
 )
 from agentkit.core.contracts.text import clean_text
-from agentkit.core.contracts.usage import Usage, total_usage
+from agentkit.core.contracts.usage import Units, Usage, total_usage
 
 __all__ = [
     "Adjustment",
@@ -221,6 +221,7 @@ __all__ = [
     "ToolUpdate",
     "TurnStarted",
     "UnpricedPolicy",
+    "Units",
     "Usage",
     "UserMessage",
     "ZERO",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from typing import TypeAlias, cast
 
 from msgspec import Struct
 
-__all__ = ["Usage", "total_usage"]
+from agentkit.core.contracts.money import add_money
+
+__all__ = ["Units", "Usage", "total_usage"]
+
+Units: TypeAlias = tuple[tuple[str, int | Decimal], ...]
 
 
 class Usage(Struct, frozen=True):
@@ -15,7 +20,8 @@ class Usage(Struct, frozen=True):
 
     `input_tokens` is everything the model read: ordinary, cache reads and cache writes. `output_tokens` includes
     reasoning. The parts stand beside them. None means unknown, never zero; a sum with an unknown part is None.
-    `estimated` says that at least one number was estimated here rather than reported.
+    `estimated` says that at least one number was estimated here rather than reported. `units` are what is billed
+    beside or inside the tokens, each name once and in order: web searches, images, seconds, tokens of a modality.
     """
 
     input_tokens: int | None = 0
@@ -25,6 +31,7 @@ class Usage(Struct, frozen=True):
     cache_write_1h_tokens: int | None = 0
     reasoning_tokens: int | None = 0
     estimated: bool = False
+    units: Units = ()
 
     @property
     def total_tokens(self) -> int | None:
@@ -41,6 +48,7 @@ class Usage(Struct, frozen=True):
             _add(self.cache_write_1h_tokens, other.cache_write_1h_tokens),
             _add(self.reasoning_tokens, other.reasoning_tokens),
             self.estimated or other.estimated,
+            _merged((self.units, other.units)) if other.units else self.units,
         )
 
     def minus(self, other: Usage) -> Usage:
@@ -52,6 +60,7 @@ class Usage(Struct, frozen=True):
             _negative(other.cache_write_tokens),
             _negative(other.cache_write_1h_tokens),
             _negative(other.reasoning_tokens),
+            units=tuple((name, _minus(amount)) for name, amount in other.units),
         )
 
 
@@ -66,7 +75,26 @@ def total_usage(first: Usage, rest: Sequence[Usage]) -> Usage:
         _sum([usage.cache_write_1h_tokens for usage in everything]),
         _sum([usage.reasoning_tokens for usage in everything]),
         any(usage.estimated for usage in everything),
+        _merged(usage.units for usage in everything),
     )
+
+
+def _merged(parts: Iterable[Units]) -> Units:
+    total: dict[str, int | Decimal] = {}
+    for units in parts:
+        for name, amount in units:
+            total[name] = _plus(total[name], amount) if name in total else amount
+    return tuple(sorted((name, amount) for name, amount in total.items() if amount))
+
+
+def _plus(left: int | Decimal, right: int | Decimal) -> int | Decimal:
+    if isinstance(left, int) and isinstance(right, int):
+        return left + right
+    return add_money(Decimal(left), Decimal(right))
+
+
+def _minus(amount: int | Decimal) -> int | Decimal:
+    return -amount if isinstance(amount, int) else amount.copy_negate()
 
 
 def _sum(parts: list[int | None]) -> int | None:
