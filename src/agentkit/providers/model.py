@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from agentkit.catalog import DEFAULT_CAPABILITIES, CapabilityTable
-from agentkit.core.contracts import Call, ChatEvent, ChatRequest, Message, ToolMessage
+from agentkit.core.contracts import Adjustment, Call, ChatEvent, ChatRequest, Message, ToolMessage
 from agentkit.errors import ConfigurationError, ProviderError, StreamBroken
 from agentkit.providers.history import guard_history
 from agentkit.providers.profiles import PROFILES, Profile
@@ -136,10 +136,17 @@ class HttpModel:
             ) from None
         if new := writer.left_out - before:
             _log.info("%s does not take %s; left out", self.provider, ", ".join(sorted(new)))
-        return body, self._asked(messages, ids, provider, model, max_tokens)
+        adjustments = writer.replay.left_out(messages, request.settings.replay)
+        return body, self._asked(messages, ids, provider, model, max_tokens, adjustments)
 
     def _asked(
-        self, messages: Sequence[Message], ids: set[str], provider: str, model: str, max_tokens: int | None
+        self,
+        messages: Sequence[Message],
+        ids: set[str],
+        provider: str,
+        model: str,
+        max_tokens: int | None,
+        adjustments: tuple[Adjustment, ...],
     ) -> Asked:
         profile = self.profile
         return Asked(
@@ -152,6 +159,7 @@ class HttpModel:
             after_tools=isinstance(messages[-1], ToolMessage),
             echo_reasoning=profile.echo_reasoning,
             report_model=profile.reports_model,
+            adjustments=adjustments,
         )
 
     def _describe(

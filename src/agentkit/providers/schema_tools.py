@@ -159,7 +159,7 @@ def _told(messages: Sequence[Message], *, show_calls: bool) -> Iterator[Message]
             calls.update((call.id, call) for call in message.tool_calls)
             shown = map(_as_reply, message.tool_calls) if show_calls else ()
             if text := "\n".join(filter(None, [message.content, *shown])):
-                yield AssistantMessage(text)
+                yield AssistantMessage(text, opaque=message.opaque)
         else:
             question = text_of(message.content) if isinstance(message, UserMessage) else question
             yield message

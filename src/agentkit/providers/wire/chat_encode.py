@@ -29,6 +29,7 @@ from agentkit.providers.profiles import Profile
 from agentkit.providers.wire.chat_decode import ECHO_KIND
 from agentkit.providers.wire.clean import data_url, encode_json, whole_arguments
 from agentkit.providers.wire.memo import WireMemo
+from agentkit.providers.wire.replay import Replay
 
 __all__ = ["ChatWriter"]
 
@@ -36,12 +37,12 @@ __all__ = ["ChatWriter"]
 class ChatWriter:
     """Writes bodies for one model of one server."""
 
-    __slots__ = ("_messages", "_model", "_owner", "_profile", "_tools", "_written_tools", "left_out")
+    __slots__ = ("_messages", "_model", "_profile", "_tools", "_written_tools", "left_out", "replay")
 
     def __init__(self, profile: Profile, endpoint: str, model: str) -> None:
         self._profile = profile
         self._model = model
-        self._owner = (endpoint, model)
+        self.replay = Replay(endpoint, model, ECHO_KIND)
         self._messages: WireMemo[Message] = WireMemo()
         self._tools: tuple[ToolSpec, ...] = ()
         self._written_tools = Raw(b"[]")
@@ -125,6 +126,7 @@ class ChatWriter:
         return encode_json(self._assistant(message))
 
     def _assistant(self, message: AssistantMessage) -> JsonObject:
+        own = self.replay.own(message)
         written: JsonObject = {"role": "assistant", "content": message.content}
         if not message.tool_calls:
             return written
@@ -134,8 +136,7 @@ class ChatWriter:
             elif self._profile.null_content == "omit":
                 del written["content"]
         if self._profile.echo_reasoning:
-            own = (item.data for item in message.opaque if item.owner == self._owner and item.kind == ECHO_KIND)
-            written["reasoning_content"] = next(own, "")
+            written["reasoning_content"] = own[0].data if own else ""
         written["tool_calls"] = [self._call(call) for call in message.tool_calls]
         return written
 

@@ -14,6 +14,7 @@ from agentkit.providers.wire.chat_encode import ChatWriter
 from agentkit.providers.wire.fold import Asked, Decoder
 from agentkit.providers.wire.messages_decode import MessagesDecoder
 from agentkit.providers.wire.messages_encode import MessagesWriter
+from agentkit.providers.wire.replay import Replay
 
 __all__ = ["CODECS", "Codec", "Writer"]
 
@@ -24,6 +25,11 @@ class Writer(Protocol):
     @property
     def left_out(self) -> frozenset[str]:
         """Return the settings that this server does not take and that requests asked for."""
+        ...
+
+    @property
+    def replay(self) -> Replay:
+        """Return the rule by which the providers' own items of a conversation go back, which `write` asks."""
         ...
 
     def write(self, request: ChatRequest, messages: Sequence[Message], max_tokens: int | None) -> bytes:

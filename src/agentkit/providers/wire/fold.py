@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from agentkit.core.contracts import (
+    Adjustment,
     AssistantMessage,
     ChatEnd,
     ChatEvent,
@@ -39,6 +40,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     after_tools: bool = False
     echo_reasoning: bool = False
     report_model: bool = True
+    adjustments: tuple[Adjustment, ...] = ()
 
 
 class Decoder(Protocol):
@@ -139,6 +141,7 @@ class Fold:
             response_id=self.response_id,
             request_id=asked.request_id,
             service_tier=self.tier,
+            adjustments=asked.adjustments,
         )
 
     def _model(self) -> str:

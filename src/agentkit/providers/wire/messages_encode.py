@@ -29,6 +29,7 @@ from agentkit.providers.profiles import Profile
 from agentkit.providers.wire.clean import encode_json, whole_arguments
 from agentkit.providers.wire.memo import WireMemo
 from agentkit.providers.wire.messages_decode import BLOCKS_KIND
+from agentkit.providers.wire.replay import Replay
 
 __all__ = ["MessagesWriter"]
 
@@ -43,12 +44,12 @@ class MessagesWriter:
     results of a turn stand together and first.
     """
 
-    __slots__ = ("_blocks", "_model", "_owner", "_profile", "_tools", "_written_tools", "left_out")
+    __slots__ = ("_blocks", "_model", "_profile", "_tools", "_written_tools", "left_out", "replay")
 
     def __init__(self, profile: Profile, endpoint: str, model: str) -> None:
         self._profile = profile
         self._model = model
-        self._owner = (endpoint, model)
+        self.replay = Replay(endpoint, model, BLOCKS_KIND)
         self._blocks: WireMemo[Message] = WireMemo()
         self._tools: tuple[ToolSpec, ...] = ()
         self._written_tools = Raw(b"[]")
@@ -161,8 +162,8 @@ class MessagesWriter:
             yield from _parts(message.content)
 
     def _assistant(self, message: AssistantMessage) -> Iterator[object]:
-        for item in message.opaque:
-            if item.kind == BLOCKS_KIND and item.owner == self._owner and isinstance(item.data, list):
+        for item in self.replay.own(message):
+            if isinstance(item.data, list):
                 yield from self._replayed(message, item.data)
                 return
         if message.content:
