@@ -545,15 +545,15 @@ def test_history_is_written_once() -> None:
     writer = ChatWriter(PROFILES["openai"], "e", "m")
     first = UserMessage("hello")
     writer.write(ChatRequest((first,)), (first,), None)
-    kept = writer._messages.get(first)
+    kept = writer._memo.get(first)
     second = AssistantMessage("hi")
     body_bytes = writer.write(ChatRequest((first, second)), (first, second), None)
-    assert writer._messages.get(first) is kept
+    assert writer._memo.get(first) is kept
     assert kept is not None
     assert kept in body_bytes
-    assert len(writer._messages) == 2
+    assert len(writer._memo) == 2
     del first, second
-    assert len(writer._messages) == 0
+    assert len(writer._memo) == 0
 
 
 def test_schema_goes_into_the_prompt_where_none_is_enforced() -> None:

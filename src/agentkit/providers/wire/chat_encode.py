@@ -28,29 +28,22 @@ from agentkit.providers.history import wire_id
 from agentkit.providers.profiles import Profile
 from agentkit.providers.wire.chat_decode import ECHO_KIND
 from agentkit.providers.wire.clean import data_url, encode_json, whole_arguments
-from agentkit.providers.wire.memo import WireMemo
-from agentkit.providers.wire.replay import Replay
+from agentkit.providers.wire.writing import BodyWriter
 
 __all__ = ["ChatWriter"]
 
 
-class ChatWriter:
+class ChatWriter(BodyWriter):
     """Writes bodies for one model of one server."""
 
-    __slots__ = ("_messages", "_model", "_profile", "_tools", "_written_tools", "left_out", "replay")
+    __slots__ = ()
 
     def __init__(self, profile: Profile, endpoint: str, model: str) -> None:
-        self._profile = profile
-        self._model = model
-        self.replay = Replay(endpoint, model, ECHO_KIND)
-        self._messages: WireMemo[Message] = WireMemo()
-        self._tools: tuple[ToolSpec, ...] = ()
-        self._written_tools = Raw(b"[]")
-        self.left_out: frozenset[str] = frozenset()
+        super().__init__(profile, endpoint, model, ECHO_KIND)
 
     def write(self, request: ChatRequest, messages: Sequence[Message], max_tokens: int | None) -> bytes:
         """Return the body; `messages` are those of the request after the history guard."""
-        kept = self._messages
+        kept = self._memo
         written = [Raw(kept.get(message) or kept.put(message, self._message(message))) for message in messages]
         profile = self._profile
         if request.output is not None and profile.schemas == "prompt":
@@ -84,22 +77,9 @@ class ChatWriter:
             "service_tier": settings.service_tier,
             "metadata": settings.metadata,
         }
-        rejects = self._profile.rejects
-        for name, value in given.items():
-            if value is None:
-                continue
-            if name in rejects:
-                self.left_out |= {name}
-            else:
-                body[name] = value
+        self._put(body, given)
         if settings.extra:
             body.update(settings.extra)
-
-    def _tool_list(self, tools: tuple[ToolSpec, ...]) -> Raw:
-        if tools is not self._tools:
-            self._written_tools = Raw(encode_json([self._tool(tool) for tool in tools]))
-            self._tools = tools
-        return self._written_tools
 
     def _tool(self, tool: ToolSpec) -> JsonObject:
         function: JsonObject = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}

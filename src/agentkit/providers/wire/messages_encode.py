@@ -27,9 +27,8 @@ from agentkit.errors import ConfigurationError
 from agentkit.providers.history import wire_id
 from agentkit.providers.profiles import Profile
 from agentkit.providers.wire.clean import encode_json, whole_arguments
-from agentkit.providers.wire.memo import WireMemo
 from agentkit.providers.wire.messages_decode import BLOCKS_KIND
-from agentkit.providers.wire.replay import Replay
+from agentkit.providers.wire.writing import BodyWriter
 
 __all__ = ["MessagesWriter"]
 
@@ -37,23 +36,17 @@ _Role: TypeAlias = Literal["user", "assistant"]
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
 
-class MessagesWriter:
+class MessagesWriter(BodyWriter):
     """Writes bodies for one model of one server.
 
     Each message is kept as its content blocks; neighbours of one role share a message on the wire, so that all
     results of a turn stand together and first.
     """
 
-    __slots__ = ("_blocks", "_model", "_profile", "_tools", "_written_tools", "left_out", "replay")
+    __slots__ = ()
 
     def __init__(self, profile: Profile, endpoint: str, model: str) -> None:
-        self._profile = profile
-        self._model = model
-        self.replay = Replay(endpoint, model, BLOCKS_KIND)
-        self._blocks: WireMemo[Message] = WireMemo()
-        self._tools: tuple[ToolSpec, ...] = ()
-        self._written_tools = Raw(b"[]")
-        self.left_out: frozenset[str] = frozenset()
+        super().__init__(profile, endpoint, model, BLOCKS_KIND)
 
     def write(self, request: ChatRequest, messages: Sequence[Message], max_tokens: int | None) -> bytes:
         """Return the body; leading system messages become the system text, later ones stay in their place."""
@@ -71,10 +64,7 @@ class MessagesWriter:
         if request.stream:
             body["stream"] = True
         if request.tools:
-            if request.tools is not self._tools:
-                self._written_tools = Raw(encode_json([self._tool(tool) for tool in request.tools]))
-                self._tools = request.tools
-            body["tools"] = self._written_tools
+            body["tools"] = self._tool_list(request.tools)
             choice = _choice(request.tool_choice, request.settings.parallel_tool_calls)
             if choice is not None:
                 body["tool_choice"] = choice
@@ -100,20 +90,9 @@ class MessagesWriter:
             "service_tier": settings.service_tier,
             "metadata": {"user_id": user} if user else None,
         }
-        rejects = self._profile.rejects
-        body.update({name: value for name, value in given.items() if value is not None and name not in rejects})
-        self._note_left_out(settings, given)
+        self._put(body, given, _unknown(settings))
         if settings.extra:
             body.update(settings.extra)
-
-    def _note_left_out(self, settings: ModelSettings, given: dict[str, object]) -> None:
-        names = {name for name, value in given.items() if value is not None and name in self._profile.rejects}
-        if settings.seed is not None:
-            names.add("seed")
-        if set(settings.metadata or ()) - {"user_id"}:
-            names.add("metadata")
-        if not names <= self.left_out:
-            self.left_out |= names
 
     def _tool(self, tool: ToolSpec) -> JsonObject:
         written: JsonObject = {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
@@ -125,7 +104,7 @@ class MessagesWriter:
         turns: list[dict[str, object]] = []
         role: _Role | None = None
         blocks: list[bytes] = []
-        kept = self._blocks
+        kept = self._memo
         for message in messages:
             written = kept.get(message)
             if written is None:
@@ -208,6 +187,12 @@ class MessagesWriter:
             "name": call.name,
             "input": Raw(whole_arguments(call.arguments).encode()),
         }
+
+
+def _unknown(settings: ModelSettings) -> list[str]:
+    """Return the settings asked for that the protocol has no field for."""
+    names = [] if settings.seed is None else ["seed"]
+    return [*names, "metadata"] if set(settings.metadata or ()) - {"user_id"} else names
 
 
 def _choice(choice: ToolChoice | None, parallel: bool | None) -> JsonObject | None:

@@ -1,0 +1,57 @@
+"""What the writers of all protocols share: one model of one server, what it rejects, and what was written before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Raw
+
+from agentkit.core.contracts import JsonObject, Message, ToolSpec
+from agentkit.providers.profiles import Profile
+from agentkit.providers.wire.clean import encode_json
+from agentkit.providers.wire.memo import WireMemo
+from agentkit.providers.wire.replay import Replay
+
+__all__ = ["BodyWriter"]
+
+
+class BodyWriter:
+    """The base of a writer; `kind` is the opaque item its protocol carries, `left_out` the settings that never went."""
+
+    __slots__ = ("_memo", "_model", "_profile", "_tools", "_written_tools", "left_out", "replay")
+
+    def __init__(self, profile: Profile, endpoint: str, model: str, kind: str) -> None:
+        self._profile = profile
+        self._model = model
+        self._memo: WireMemo[Message] = WireMemo()
+        self._tools: tuple[ToolSpec, ...] = ()
+        self._written_tools = Raw(b"[]")
+        self.replay = Replay(endpoint, model, kind)
+        self.left_out: frozenset[str] = frozenset()
+
+    def _put(self, body: dict[str, object], given: dict[str, object], unknown: Iterable[str] = ()) -> None:
+        """Put what is given into the body, but for None and what the server rejects.
+
+        `unknown` are settings that were asked for and that the protocol has no field for.
+        """
+        rejects = self._profile.rejects
+        left_out = set(unknown)
+        for name, value in given.items():
+            if value is None:
+                continue
+            if name in rejects:
+                left_out.add(name)
+            else:
+                body[name] = value
+        if not left_out <= self.left_out:
+            self.left_out |= left_out
+
+    def _tool_list(self, tools: tuple[ToolSpec, ...]) -> Raw:
+        """Return the tools as written; the same tuple is written once."""
+        if tools is not self._tools:
+            self._written_tools = Raw(encode_json([self._tool(tool) for tool in tools]))
+            self._tools = tools
+        return self._written_tools
+
+    def _tool(self, tool: ToolSpec) -> JsonObject:
+        raise NotImplementedError
