@@ -2,6 +2,7 @@
 
 AgentkitError
 ├── ConfigurationError          wrong wiring or input, found before anything was sent
+│   ├── CapabilityMissing       the model is known to lack what the request needs
 │   └── UnpricedModel           a money ceiling applies and the model has no price
 ├── MoneyPrecisionError         an amount that cannot be held exactly (also ValueError)
 ├── MeterExceeded               a ceiling was reached (also RuntimeError)
@@ -36,6 +37,7 @@ __all__ = [
     "AuthFailed",
     "BadRequest",
     "Cancelled",
+    "CapabilityMissing",
     "ConfigurationError",
     "ContextOverflow",
     "DeadlineExceeded",
@@ -75,6 +77,19 @@ class AgentkitError(Exception):
 
 class ConfigurationError(AgentkitError, ValueError):
     """Wiring or input is wrong; raised before anything is sent or lost."""
+
+
+class CapabilityMissing(ConfigurationError):
+    """The model is known to lack what the request needs; `capability` names it as `Capabilities` does.
+
+    Raised before anything is sent and before any tool ran, when none of the binding's fallbacks has it either.
+    """
+
+    def __init__(self, message: str, *, capability: str = "", model: str = "", provider: str = "") -> None:
+        super().__init__(message)
+        self.capability = capability
+        self.model = model
+        self.provider = provider
 
 
 class UnpricedModel(ConfigurationError):

@@ -7,6 +7,8 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
+from msgspec.structs import replace
+
 from agentkit.calls.binding import Binding
 from agentkit.catalog import FREE, CapabilityTable, PriceTable
 from agentkit.core.contracts import (
@@ -108,16 +110,18 @@ class ModelPool:
     def _resolve(self, binding: Binding) -> Route:
         fallback = tuple(self.route(other) for other in binding.fallback)
         rates = binding.rates
+        known = self._capabilities.find(binding.provider, binding.model, listed=False)
         if binding.port is not None:
             if rates is None and getattr(binding.port, "free", False):
                 rates = FREE
-            return Route(binding.port, binding.model, binding.provider, rates, None, True, fallback)
+            return Route(binding.port, binding.model, binding.provider, rates, None, True, fallback, known)
         if binding.provider in self._adapters:
             governed = self._adapters[binding.provider]
-            return Route(governed, binding.model, binding.provider, rates, None, True, fallback)
+            return Route(governed, binding.model, binding.provider, rates, None, True, fallback, known)
         if binding.provider in ("local", "scripted"):
             free = FREE if rates is None else rates
-            return Route(self._offline(binding), binding.model, binding.provider, free, None, True, fallback)
+            known = self._capabilities.find(binding.provider, binding.model)
+            return Route(self._offline(binding), binding.model, binding.provider, free, None, True, fallback, known)
         return self._remote(binding, fallback)
 
     def _offline(self, binding: Binding) -> LLMPort:
@@ -160,7 +164,10 @@ class ModelPool:
                 capabilities=self._capabilities,
             )
         listed = binding.base_url is None and getattr(model, "own_server", True)
-        return Route(model, binding.model, binding.provider, binding.rates, profile, listed, fallback)
+        known = self._capabilities.find(binding.provider, binding.model, listed=listed)
+        if profile.tools == "schema":
+            known = replace(known, tools=known.structured_output, required_tools=known.structured_output)
+        return Route(model, binding.model, binding.provider, binding.rates, profile, listed, fallback, known)
 
     def _check_known(self, binding: Binding) -> None:
         provider, name = binding.provider, binding.model

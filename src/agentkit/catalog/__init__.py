@@ -3,6 +3,7 @@
 from agentkit.catalog.capabilities import DEFAULT_CAPABILITIES, Capabilities, CapabilityTable
 from agentkit.catalog.prices import DEFAULT_PRICES, PriceRow, PriceTable, family
 from agentkit.catalog.rates import FREE, Price, bound, cost, parse_price
+from agentkit.catalog.requirements import least_tokens, missing_capability, serving_routes
 
 __all__ = [
     "DEFAULT_CAPABILITIES",
@@ -16,5 +17,8 @@ __all__ = [
     "bound",
     "cost",
     "family",
+    "least_tokens",
+    "missing_capability",
     "parse_price",
+    "serving_routes",
 ]

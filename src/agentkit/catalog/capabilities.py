@@ -10,23 +10,12 @@ import msgspec
 
 from agentkit.catalog.prices import family
 from agentkit.catalog.snapshot import load_snapshot
+from agentkit.core.contracts import UNKNOWN_CAPABILITIES, Capabilities
 
 __all__ = ["DEFAULT_CAPABILITIES", "Capabilities", "CapabilityTable"]
 
 _FILE = Path(__file__).parent / "data" / "capabilities.json"
 _EVERY = "*"
-
-
-class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What one model can do; None is unknown. Windows and limits are in tokens."""
-
-    context_window: int | None = None
-    max_output_tokens: int | None = None
-    tools: bool | None = None
-    parallel_tools: bool | None = None
-    vision: bool | None = None
-    structured_output: bool | None = None
-    reasoning_efforts: tuple[str, ...] | None = None
 
 
 class CapabilityTable:
@@ -39,23 +28,23 @@ class CapabilityTable:
         self._own = dict(rows or {})
         self._ships = rows is None
 
-    def find(self, provider: str, model: str) -> Capabilities:
-        """Return what is known; a model that is not listed is unknown in every respect."""
+    def find(self, provider: str, model: str, *, listed: bool = True) -> Capabilities:
+        """Return what is known; a model that is not listed is unknown in every respect.
+
+        `listed` False leaves out the shipped rows, for a model of that name on a server that is not the provider's.
+        """
         base = family(model)
         for name in (model,) if base is None else (model, base):
             own = self._own.get((provider, name))
             if own is not None:
                 return own
-        return _shipped(provider, model) if self._ships else _UNKNOWN
+        return _shipped(provider, model) if self._ships and listed else UNKNOWN_CAPABILITIES
 
     def with_model(self, provider: str, model: str, capabilities: Capabilities) -> CapabilityTable:
         """Return a copy with this model's row."""
         table = CapabilityTable(None if self._ships else {})
         table._own = {**self._own, (provider, model): capabilities}
         return table
-
-
-_UNKNOWN = Capabilities()
 
 
 @cache
@@ -72,8 +61,11 @@ def _shipped(provider: str, model: str) -> Capabilities:
     main = entry.same if entry is not None and entry.same else name
     window = models[main].context if main in models else None
     if entry is None and name not in listed:
-        return listed.get(_EVERY, _UNKNOWN)
-    return _over(listed.get(main, _UNKNOWN), _over(Capabilities(context_window=window), listed.get(_EVERY, _UNKNOWN)))
+        return listed.get(_EVERY, UNKNOWN_CAPABILITIES)
+    return _over(
+        listed.get(main, UNKNOWN_CAPABILITIES),
+        _over(Capabilities(context_window=window), listed.get(_EVERY, UNKNOWN_CAPABILITIES)),
+    )
 
 
 def _over(upper: Capabilities, lower: Capabilities) -> Capabilities:

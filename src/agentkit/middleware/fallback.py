@@ -7,7 +7,8 @@ from contextlib import aclosing
 
 from msgspec.structs import replace
 
-from agentkit.core.contracts import Call, CallNext, ChatEvent, ChatRequest
+from agentkit.catalog import serving_routes
+from agentkit.core.contracts import Call, CallNext, ChatEvent, ChatRequest, Route
 from agentkit.errors import BadRequest, ContextOverflow, ProviderError, Refused
 
 __all__ = ["Fallback", "fallback"]
@@ -17,7 +18,8 @@ class Fallback:
     """Replaces `call.route` by the next of its fallbacks after a failure that another model may not share.
 
     A request that is wrong in itself (BadRequest) and a refusal are not tried elsewhere; one that is too long is.
-    The last route's error is raised.
+    The last route's error is raised. Routes whose model is known to lack what the request needs are left out; when
+    none is left, CapabilityMissing is raised before anything is sent.
     """
 
     __slots__ = ()
@@ -25,16 +27,18 @@ class Fallback:
     def __call__(
         self, call: Call[ChatRequest], call_next: CallNext[ChatRequest, ChatEvent], /
     ) -> AsyncGenerator[ChatEvent, None]:
-        """Return the stream, directly when the route has no fallbacks."""
-        if call.route is None or not call.route.fallback:
+        """Return the stream, directly when there is one route."""
+        if call.route is None:
             return call_next(call)
-        return self._walk(call, call_next)
+        routes = serving_routes(call.route, call.request)
+        if len(routes) == 1:
+            return call_next(call if routes[0] is call.route else replace(call, route=routes[0]))
+        return self._walk(call, call_next, list(routes))
 
     async def _walk(
-        self, call: Call[ChatRequest], call_next: CallNext[ChatRequest, ChatEvent]
+        self, call: Call[ChatRequest], call_next: CallNext[ChatRequest, ChatEvent], others: list[Route]
     ) -> AsyncGenerator[ChatEvent, None]:
-        route = call.route
-        others = list(route.fallback) if route is not None else []
+        route = others.pop(0)
         while True:
             seen = False
             try:

@@ -1,5 +1,6 @@
 """The words of agentkit: frozen values, ports and the seam. No I/O, no other room."""
 
+from agentkit.core.contracts.capabilities import UNKNOWN_CAPABILITIES, Capabilities
 from agentkit.core.contracts.codec import decode_data, encode_data, register_migration
 from agentkit.core.contracts.events import (
     Adjustment,
@@ -134,6 +135,7 @@ __all__ = [
     "CallKey",
     "CallNext",
     "CancelSignal",
+    "Capabilities",
     "Charge",
     "ChatCall",
     "ChatEnd",
@@ -220,6 +222,7 @@ __all__ = [
     "ToolStarted",
     "ToolUpdate",
     "TurnStarted",
+    "UNKNOWN_CAPABILITIES",
     "UnpricedPolicy",
     "Units",
     "Usage",

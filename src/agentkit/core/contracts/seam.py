@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from agentkit.core.contracts.capabilities import UNKNOWN_CAPABILITIES, Capabilities
 from agentkit.core.contracts.events import ChatEvent, ChatResponse, ToolResult, ToolUpdate
 from agentkit.core.contracts.messages import JsonValue, ToolCall
 from agentkit.core.contracts.policies import Autonomy, Effect, RunMode
@@ -51,7 +52,8 @@ class Route(Struct, frozen=True):
     """What a binding resolves to: the model port, the model's name there, and how it is priced.
 
     `rates` None asks the runtime's price source for (`provider`, `model`), unless `listed` is False: then the server
-    is not the provider's own and list prices do not apply. `fallback` are the routes to try when this one fails.
+    is not the provider's own and list prices do not apply. `fallback` are the routes to try when this one fails,
+    `capabilities` what is known of the model.
     """
 
     port: LLMPort
@@ -61,6 +63,7 @@ class Route(Struct, frozen=True):
     profile: object = None
     listed: bool = True
     fallback: tuple[Route, ...] = ()
+    capabilities: Capabilities = UNKNOWN_CAPABILITIES
 
 
 class Call(Struct, Generic[Req_co], frozen=True):
