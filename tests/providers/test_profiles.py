@@ -88,11 +88,14 @@ async def test_settings_a_server_rejects_are_left_out_and_told(caplog: pytest.Lo
     async with LoopbackServer([Turn(text="hi")]) as server:
         model = build_model(find_profile("deepseek"), base_url=server.url, api_key=KEY)
         for _ in range(2):
-            await answer_of(model, settings=ModelSettings(seed=1, temperature=0))
+            answer = await answer_of(model, settings=ModelSettings(seed=1, temperature=0))
+            assert [(change.kind, change.what) for change in answer.adjustments] == [("setting", "seed")]
         await model.aclose()
     assert "seed" not in server.requests[0].body
     assert server.requests[0].body["temperature"] == 0
-    assert [record.getMessage() for record in caplog.records] == ["deepseek does not take seed; left out"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "deepseek:m1: seed: deepseek does not take it; left out"
+    ]
 
 
 async def test_unwritable_settings_are_refused_here() -> None:

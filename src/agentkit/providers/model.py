@@ -66,6 +66,7 @@ class HttpModel:
         self._headers = _headers(profile, key)
         self._secrets = (key or "", *secrets)
         self._writers: dict[str, Writer] = {}
+        self._told: set[tuple[str, str]] = set()
         self._schema_tools = SchemaTools(_Native(self)) if profile.tools == "schema" else None
 
     def __repr__(self) -> str:
@@ -127,17 +128,25 @@ class HttpModel:
         if max_tokens is None and self.profile.max_tokens:
             known = self._capabilities.find(self.profile.name, model).max_output_tokens
             max_tokens = known or self.profile.max_tokens
-        before = writer.left_out
+        changes = writer.changes
+        changes.clear()
         try:
             body = writer.write(request, messages, max_tokens)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ConfigurationError(
                 f"The request cannot be written as JSON: {error}. Look at settings.extra and schemas."
             ) from None
-        if new := writer.left_out - before:
-            _log.info("%s does not take %s; left out", self.provider, ", ".join(sorted(new)))
-        adjustments = writer.replay.left_out(messages, request.settings.replay)
+        if changes:
+            self._tell(model, changes)
+        adjustments = (*changes, *writer.replay.left_out(messages, request.settings.replay))
         return body, self._asked(messages, ids, provider, model, max_tokens, adjustments)
+
+    def _tell(self, model: str, changes: Sequence[Adjustment]) -> None:
+        """Log each change once for each model."""
+        for change in changes:
+            if (model, change.what) not in self._told:
+                self._told.add((model, change.what))
+                _log.info("%s:%s: %s: %s", self.provider, model, change.what, change.why)
 
     def _asked(
         self,

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from agentkit.core.contracts import ChatRequest, Message
+from agentkit.core.contracts import Adjustment, ChatRequest, Message
 from agentkit.providers.profiles import Profile, WireProtocol
 from agentkit.providers.wire.chat_decode import ChatDecoder
 from agentkit.providers.wire.chat_encode import ChatWriter
@@ -23,8 +23,8 @@ class Writer(Protocol):
     """Writes bodies for one model of one server and remembers what it wrote."""
 
     @property
-    def left_out(self) -> frozenset[str]:
-        """Return the settings that this server does not take and that requests asked for."""
+    def changes(self) -> list[Adjustment]:
+        """Return the list a write adds to for each way in which the body says other than its request asks."""
         ...
 
     @property

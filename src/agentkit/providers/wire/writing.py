@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from msgspec import Raw
 
-from agentkit.core.contracts import JsonObject, Message, ToolSpec
+from agentkit.core.contracts import Adjustment, JsonObject, Message, ToolSpec
 from agentkit.providers.profiles import Profile
 from agentkit.providers.wire.clean import encode_json
 from agentkit.providers.wire.memo import WireMemo
@@ -16,9 +16,13 @@ __all__ = ["BodyWriter"]
 
 
 class BodyWriter:
-    """The base of a writer; `kind` is the opaque item its protocol carries, `left_out` the settings that never went."""
+    """The base of a writer; `kind` is the opaque item its protocol carries.
 
-    __slots__ = ("_memo", "_model", "_profile", "_tools", "_written_tools", "left_out", "replay")
+    `changes` are filled by a write: each way in which the body says other than its request asks. Whoever has the body
+    written empties the list before, and reads it after.
+    """
+
+    __slots__ = ("_memo", "_model", "_profile", "_tools", "_written_tools", "changes", "replay")
 
     def __init__(self, profile: Profile, endpoint: str, model: str, kind: str) -> None:
         self._profile = profile
@@ -27,7 +31,7 @@ class BodyWriter:
         self._tools: tuple[ToolSpec, ...] = ()
         self._written_tools = Raw(b"[]")
         self.replay = Replay(endpoint, model, kind)
-        self.left_out: frozenset[str] = frozenset()
+        self.changes: list[Adjustment] = []
 
     def _put(self, body: dict[str, object], given: dict[str, object], unknown: Iterable[str] = ()) -> None:
         """Put what is given into the body, but for None and what the server rejects.
@@ -35,16 +39,16 @@ class BodyWriter:
         `unknown` are settings that were asked for and that the protocol has no field for.
         """
         rejects = self._profile.rejects
-        left_out = set(unknown)
+        left_out = list(unknown)
         for name, value in given.items():
             if value is None:
                 continue
             if name in rejects:
-                left_out.add(name)
+                left_out.append(name)
             else:
                 body[name] = value
-        if not left_out <= self.left_out:
-            self.left_out |= left_out
+        for name in left_out:
+            self.changes.append(Adjustment("setting", name, f"{self._profile.name} does not take it; left out"))
 
     def _tool_list(self, tools: tuple[ToolSpec, ...]) -> Raw:
         """Return the tools as written; the same tuple is written once."""
