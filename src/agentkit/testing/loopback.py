@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from agentkit.core.contracts import JsonObject
-from agentkit.testing.turns import Turn, write_turn
+from agentkit.testing.turns import Turn, protocol_of, write_turn
 
 __all__ = ["HttpAnswer", "Given", "LoopbackServer", "Received"]
 
@@ -47,9 +47,9 @@ Given: TypeAlias = Turn | HttpAnswer
 class LoopbackServer:
     """Answers each POST with the next of `script`, the last one again and again; `async with` starts and stops it.
 
-    A `Turn` is told in the protocol the path asks for (Chat Completions or Messages), streamed or not as the body
-    asks; an `HttpAnswer` goes out as it is. A function gets the request and returns either. `requests` are those got,
-    `connections` counts all that were opened, `busy` the answers not yet over.
+    A `Turn` is told in the protocol the path asks for (Chat Completions, Messages or Responses), streamed or not as
+    the body asks; an `HttpAnswer` goes out as it is. A function gets the request and returns either. `requests` are
+    those got, `connections` counts all that were opened, `busy` the answers not yet over.
     """
 
     def __init__(self, script: Sequence[Given] | Callable[[Received], Given]) -> None:
@@ -150,7 +150,7 @@ def _as_answer(given: Given, received: Received) -> HttpAnswer:
     if isinstance(given, HttpAnswer):
         return given
     stream = received.body.get("stream") is True
-    pieces = write_turn(given, "messages" if "messages" in received.path else "chat", stream=stream)
+    pieces = write_turn(given, protocol_of(received.path), stream=stream)
     kind = "text/event-stream" if stream else "application/json"
     return HttpAnswer(headers={"content-type": kind, "x-request-id": "req-loopback"}, pieces=pieces)
 

@@ -46,7 +46,7 @@ from agentkit.errors import (
 )
 from agentkit.testing.context import make_context
 from agentkit.testing.loopback import Given, HttpAnswer, LoopbackServer, Received
-from agentkit.testing.turns import Protocol, Turn, sse, write_turn
+from agentkit.testing.turns import Protocol, Turn, protocol_of, sse, write_turn
 
 __all__ = ["PROVIDER_CHECKS", "Check", "MakeModel", "check_provider"]
 
@@ -67,7 +67,8 @@ async def check_provider(make: MakeModel) -> None:
     """Run every check; raise AssertionError naming what the model port does wrong.
 
     `make` gets the server's base_url (it ends in /v1) and returns a model port with the key "secret-of-loopback" if
-    it takes one. Its `aclose`, where it has one, is awaited. The server speaks Chat Completions and Messages.
+    it takes one. Its `aclose`, where it has one, is awaited. The server speaks Chat Completions, Messages and
+    Responses.
     """
     for check in PROVIDER_CHECKS:
         await check(make)
@@ -174,11 +175,14 @@ async def errors_inside_a_stream(make: MakeModel) -> None:
     """Check that an error frame after status 200 raises its class, whatever was said before."""
 
     def fails(received: Received) -> Given:
-        if _protocol(received) == "chat":
+        protocol = _protocol(received)
+        if protocol == "chat":
             frame = sse({"error": {"message": "queue full", "code": 429}}) + sse("[DONE]")
+        elif protocol == "responses":
+            frame = sse({"type": "error", "code": "rate_limit_exceeded", "message": "queue full"}, "error")
         else:
             frame = sse({"type": "error", "error": {"type": "rate_limit_error", "message": "queue full"}}, "error")
-        return HttpAnswer(headers=_SSE, pieces=(*write_turn(_TURN, _protocol(received))[:4], frame))
+        return HttpAnswer(headers=_SSE, pieces=(*write_turn(_TURN, protocol)[:4], frame))
 
     async with _served(make, fails) as (model, _):
         error = await _raises(RateLimited, model)
@@ -321,7 +325,7 @@ def _parsed(calls: Sequence[ToolCall]) -> list[tuple[str, str, object]]:
 
 
 def _protocol(received: Received) -> Protocol:
-    return "messages" if "messages" in received.path else "chat"
+    return protocol_of(received.path)
 
 
 def _no_secret(error: ProviderError) -> None:

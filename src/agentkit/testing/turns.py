@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias
 
-from msgspec import Struct
+from agentkit.core.contracts import JsonObject, JsonValue, Usage
+from agentkit.testing.turn import Turn, cut, sse
+from agentkit.testing.turns_responses import responses_events, responses_whole
 
-from agentkit.core.contracts import JsonObject, JsonValue, StopReason, ToolCall, Usage
+__all__ = ["Protocol", "Turn", "protocol_of", "sse", "write_turn"]
 
-__all__ = ["Protocol", "Turn", "sse", "write_turn"]
-
-Protocol: TypeAlias = Literal["chat", "messages"]
+Protocol: TypeAlias = Literal["chat", "messages", "responses"]
 
 _CHAT_STOP = {"stop": "stop", "length": "length", "tool_calls": "tool_calls", "content_filter": "content_filter"}
 _MESSAGES_STOP = {
@@ -25,44 +25,16 @@ _MESSAGES_STOP = {
 }
 
 
-class Turn(Struct, frozen=True, kw_only=True):
-    """What the model says: `text` and each call's arguments are cut into deltas of `size` characters.
-
-    `reasoning` comes before the text; with the Messages protocol it is a thinking block signed with `signature`.
-    """
-
-    text: str = ""
-    calls: tuple[ToolCall, ...] = ()
-    reasoning: str = ""
-    signature: str = "c2lnbmVk"
-    usage: Usage = Usage(12, 7)
-    stop: StopReason | None = None
-    model: str = "loopback-model"
-    size: int = 5
-
-    @property
-    def reason(self) -> StopReason:
-        """Return the stop reason: the given one, else the one the calls imply."""
-        return self.stop or ("tool_calls" if self.calls else "stop")
-
-
-def sse(data: JsonValue, event: str = "") -> bytes:
-    """Return one server-sent event; text that is no JSON goes out as it is."""
-    text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
-    return (f"event: {event}\n" if event else "").encode() + f"data: {text}\n\n".encode()
+def protocol_of(path: str) -> Protocol:
+    """Return the protocol that is spoken at this path of a server."""
+    return "messages" if "messages" in path else "responses" if "responses" in path else "chat"
 
 
 def write_turn(turn: Turn, protocol: Protocol, *, stream: bool = True) -> tuple[bytes, ...]:
     """Return the turn's body in pieces: one event each when streamed, else one document."""
     if not stream:
-        whole = _chat_whole(turn) if protocol == "chat" else _messages_whole(turn)
-        return (json.dumps(whole, ensure_ascii=False).encode(),)
-    return tuple(_chat(turn) if protocol == "chat" else _messages(turn))
-
-
-def _cut(text: str, size: int) -> Iterator[str]:
-    for start in range(0, len(text), size):
-        yield text[start : start + size]
+        return (json.dumps(_WHOLE[protocol](turn), ensure_ascii=False).encode(),)
+    return tuple(_STREAMED[protocol](turn))
 
 
 def _chat_usage(usage: Usage) -> JsonObject:
@@ -82,14 +54,14 @@ def _chat(turn: Turn) -> Iterator[bytes]:
         return sse({**base, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
 
     yield chunk({"role": "assistant", "content": ""})
-    for piece in _cut(turn.reasoning, turn.size):
+    for piece in cut(turn.reasoning, turn.size):
         yield chunk({"reasoning_content": piece})
-    for piece in _cut(turn.text, turn.size):
+    for piece in cut(turn.text, turn.size):
         yield chunk({"content": piece})
     for index, call in enumerate(turn.calls):
         function: JsonObject = {"name": call.name, "arguments": ""}
         yield chunk({"tool_calls": [{"index": index, "id": call.id, "type": "function", "function": function}]})
-        for piece in _cut(call.arguments, turn.size):
+        for piece in cut(call.arguments, turn.size):
             yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
     yield chunk({}, _CHAT_STOP.get(turn.reason, "stop"))
     yield sse({**base, "choices": [], "usage": _chat_usage(turn.usage)})
@@ -138,17 +110,17 @@ def _messages(turn: Turn) -> Iterator[bytes]:
 def _blocks(turn: Turn) -> Iterator[tuple[JsonObject, list[JsonObject]]]:
     if turn.reasoning:
         deltas: list[JsonObject] = [
-            {"type": "thinking_delta", "thinking": piece} for piece in _cut(turn.reasoning, turn.size)
+            {"type": "thinking_delta", "thinking": piece} for piece in cut(turn.reasoning, turn.size)
         ]
         signed: JsonObject = {"type": "signature_delta", "signature": turn.signature}
         yield {"type": "thinking", "thinking": "", "signature": ""}, [*deltas, signed]
     if turn.text:
         yield (
             {"type": "text", "text": ""},
-            [{"type": "text_delta", "text": piece} for piece in _cut(turn.text, turn.size)],
+            [{"type": "text_delta", "text": piece} for piece in cut(turn.text, turn.size)],
         )
     for call in turn.calls:
-        pieces = ["", *_cut(call.arguments, turn.size)]
+        pieces = ["", *cut(call.arguments, turn.size)]
         block: JsonObject = {"type": "tool_use", "id": call.id, "name": call.name, "input": {}}
         yield block, [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
 
@@ -173,3 +145,15 @@ def _messages_whole(turn: Turn) -> JsonObject:
         "stop_sequence": None,
         "usage": _messages_usage(turn.usage),
     }
+
+
+_WHOLE: dict[Protocol, Callable[[Turn], JsonObject]] = {
+    "chat": _chat_whole,
+    "messages": _messages_whole,
+    "responses": responses_whole,
+}
+_STREAMED: dict[Protocol, Callable[[Turn], Iterator[bytes]]] = {
+    "chat": _chat,
+    "messages": _messages,
+    "responses": responses_events,
+}
