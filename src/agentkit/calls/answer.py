@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from agentkit.core.contracts import AgentResult, AssistantMessage, CostRecord, Message, Usage
+from agentkit.core.contracts import Adjustment, AgentResult, AssistantMessage, CostRecord, Message, Usage
 
 __all__ = ["Answer"]
 
@@ -20,7 +20,7 @@ class Answer(Struct, Generic[T_co], frozen=True, kw_only=True):
     `value` is the text, or the validated object of `output=`. `usage` and `cost` (dollars, None when a part is
     unpriced; `known_cost` is the lower bound) include failed attempts, corrections and sub-agents. `stop_reason` is
     the model's ("stop", "length", ...) or the run's ("max_turns", "budget_exhausted", "suspended"). `messages` plus a
-    new message continues the conversation.
+    new message continues the conversation. `adjustments` is what was changed of what was asked for, each named once.
     """
 
     value: T_co
@@ -36,6 +36,7 @@ class Answer(Struct, Generic[T_co], frozen=True, kw_only=True):
     run_id: str
     calls: int
     records: tuple[CostRecord, ...] = ()
+    adjustments: tuple[Adjustment, ...] = ()
 
     @property
     def last_message(self) -> AssistantMessage | None:
@@ -60,4 +61,5 @@ def to_answer(result: AgentResult[T_co]) -> Answer[T_co]:
         run_id=result.run_id,
         calls=result.calls,
         records=result.records,
+        adjustments=result.adjustments,
     )

@@ -26,7 +26,9 @@ from agentkit.core.contracts import (
     ToolMessage,
     ToolPort,
     UserMessage,
+    clean_text,
 )
+from agentkit.core.contracts.history import clean_message
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.deadline import DeadlineLike
 from agentkit.core.runtime.metering.budget import Budget
@@ -56,16 +58,19 @@ def placed(ctx: RunContext, budget: Budget | None, deadline: DeadlineLike, sink:
 
 
 def opening(prompt: Prompt) -> tuple[Message, ...]:
-    """Return the prompt as messages; raises ConfigurationError for an empty one or one that is none."""
+    """Return the prompt as messages, with NULs and lone surrogates replaced.
+
+    Raises ConfigurationError for an empty prompt, or one that is none.
+    """
     if isinstance(prompt, str):
         if not prompt.strip():
             raise ConfigurationError("prompt is empty; pass the question, or a sequence of messages.")
-        return (UserMessage(prompt),)
+        return (UserMessage(clean_text(prompt)),)
     if isinstance(prompt, ComposedPrompt):
         if not prompt.user or (isinstance(prompt.user, str) and not prompt.user.strip()):
             raise ConfigurationError("prompt.user is empty; pass the question.")
-        system = (SystemMessage(prompt.system),) if prompt.system else ()
-        return (*system, UserMessage(prompt.user))
+        system = (SystemMessage(clean_text(prompt.system)),) if prompt.system else ()
+        return (*system, clean_message(UserMessage(prompt.user)))
     if not isinstance(prompt, Sequence):
         raise ConfigurationError(f"prompt={prompt!r}: pass a str, a ComposedPrompt or a sequence of messages.")
     messages: tuple[Message, ...] = tuple(cast("Sequence[Message]", prompt))
@@ -77,7 +82,7 @@ def opening(prompt: Prompt) -> tuple[Message, ...]:
         content: object = message.content
         if not isinstance(content, str) and not _are_parts(content):
             raise ConfigurationError(f"prompt[{index}].content={content!r}: pass text, or a tuple of parts.")
-    return messages
+    return tuple(clean_message(message) for message in messages)
 
 
 def _are_parts(content: object) -> bool:

@@ -8,7 +8,8 @@ from msgspec import to_builtins
 
 from agentkit.cognition.job import Job
 from agentkit.cognition.run import Cognition, Run
-from agentkit.core.contracts import AgentResult, Decision, Message, RunEnded, SystemMessage
+from agentkit.core.contracts import AgentResult, Decision, Message, RunEnded, SystemMessage, clean_text
+from agentkit.core.contracts.history import repair_history
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.metering.account import RunAccount, Tally
 from agentkit.durable import RunSlot, RunState, to_decisions
@@ -31,9 +32,11 @@ async def execute(
 
     A call made on the context of a running run is a run of its own one level deeper; when that run is resumed and
     makes the same call again, it goes on where it was. `owned` says that the caller looked for that itself. A run
-    that is not `durable` takes no place and leaves no trace, so any number of them may share a context.
+    that is not `durable` takes no place and leaves no trace, so any number of them may share a context. A conversation
+    with calls that have no result is repaired first, so that the run's messages and checkpoints are sound.
     """
-    opening: list[Message] = [SystemMessage(job.instructions), *messages] if job.instructions else list(messages)
+    given, repairs = repair_history(messages)
+    opening: list[Message] = [SystemMessage(clean_text(job.instructions)), *given] if job.instructions else list(given)
     if ctx.turn:
         ctx, durable = ctx.child(name=job.agent), True
     if durable and ctx.path and ctx.resuming and not owned and ctx.checkpointer is not None:
@@ -46,7 +49,7 @@ async def execute(
     await slot.start(owned=owned)
     if not ctx.path:
         ctx.budget.track(ctx.scope.tenant, ctx.correlation_id)
-    run = Run(job, ctx, slot, RunState(opening, agent=job.agent), resumed=False)
+    run = Run(job, ctx, slot, RunState(opening, agent=job.agent), resumed=False, adjustments=repairs)
     return await _drive(run, cognition)
 
 

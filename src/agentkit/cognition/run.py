@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from agentkit.cognition.job import Job
 from agentkit.core.contracts import (
+    Adjustment,
     AgentResult,
     ApprovalRequested,
     AssistantMessage,
@@ -30,6 +31,7 @@ from agentkit.core.contracts import (
     UserMessage,
     trim_money,
 )
+from agentkit.core.contracts.history import NO_RESULT
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.invoker import Invoker
 from agentkit.durable import RunSlot, RunState, Step
@@ -40,7 +42,6 @@ __all__ = ["Cognition", "Run"]
 
 _CUTS = (Cancelled, DeadlineExceeded)
 NOT_RUN = "Not run: no tool may be used here."
-NO_RESULT = "No result was recorded for this call; it may or may not have run."
 
 
 class Run:
@@ -49,7 +50,7 @@ class Run:
     `state.messages` is the whole transcript. Steps are written to the slot before the event that tells of them.
     """
 
-    __slots__ = ("_ids", "_received", "_saved", "ctx", "invoker", "job", "resumed", "slot", "state")
+    __slots__ = ("_ids", "_received", "_saved", "adjustments", "ctx", "invoker", "job", "resumed", "slot", "state")
 
     job: Job
     ctx: RunContext
@@ -57,11 +58,21 @@ class Run:
     state: RunState
     invoker: Invoker
     resumed: bool
+    adjustments: tuple[Adjustment, ...]
     _received: ChatResponse | None
     _saved: int
     _ids: set[str] | None
 
-    def __init__(self, job: Job, ctx: RunContext, slot: RunSlot, state: RunState, *, resumed: bool) -> None:
+    def __init__(
+        self,
+        job: Job,
+        ctx: RunContext,
+        slot: RunSlot,
+        state: RunState,
+        *,
+        resumed: bool,
+        adjustments: tuple[Adjustment, ...] = (),
+    ) -> None:
         invoker = ctx.services.invoker
         if not isinstance(invoker, Invoker):
             raise ConfigurationError("The context's services have no Invoker; pass Services(invoker=Invoker(...)).")
@@ -71,6 +82,7 @@ class Run:
         self.state = state
         self.invoker = invoker
         self.resumed = resumed
+        self.adjustments = adjustments
         self._saved = len(state.messages) if resumed else 0
         self._ids = None
         self._received = None
@@ -140,6 +152,8 @@ class Run:
         state, turn = self.state, self.ctx.turn
         self._received = None
         self.resumed = False
+        if response.adjustments:
+            self.adjustments = tuple(dict.fromkeys((*self.adjustments, *response.adjustments)))
         message = response.message
         if message.tool_calls:
             message = self._with_own_ids(message, turn)
@@ -266,6 +280,7 @@ class Run:
             model=state.model,
             provider=state.provider,
             model_stop_reason=state.model_stop_reason,
+            adjustments=self.adjustments,
         )
 
     def text(self) -> str:

@@ -120,7 +120,8 @@ class HttpModel:
                 await response.aclose()
 
     def _written(self, request: ChatRequest, provider: str, model: str) -> tuple[bytes, Asked]:
-        messages, ids = guard_history(request.messages)
+        guarded = guard_history(request.messages)
+        messages = guarded.messages
         writer = self._writers.get(model)
         if writer is None:
             writer = self._writers[model] = self._codec.writer(self.profile, self._endpoint, model)
@@ -138,8 +139,8 @@ class HttpModel:
             ) from None
         if changes:
             self._tell(model, changes)
-        adjustments = (*changes, *writer.replay.left_out(messages, request.settings.replay))
-        return body, self._asked(messages, ids, provider, model, max_tokens, adjustments)
+        adjustments = (*guarded.repairs, *changes, *writer.replay.left_out(messages, request.settings.replay))
+        return body, self._asked(messages, guarded.ids, provider, model, max_tokens, adjustments)
 
     def _tell(self, model: str, changes: Sequence[Adjustment]) -> None:
         """Log each change once for each model."""

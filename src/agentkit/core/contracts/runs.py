@@ -7,7 +7,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from agentkit.core.contracts.events import ChatEvent, StopReason, ToolUpdate
+from agentkit.core.contracts.events import Adjustment, ChatEvent, StopReason, ToolUpdate
 from agentkit.core.contracts.messages import JsonValue, Message, ToolCall
 from agentkit.core.contracts.pricing import CostRecord
 from agentkit.core.contracts.usage import Usage
@@ -57,7 +57,8 @@ class AgentResult(Struct, Generic[T_co], frozen=True, kw_only=True):
     """What a run came to; also of a suspended one, which has `pending` or a reached ceiling and no output yet.
 
     `cost` is dollars, None when a part is unpriced; `known_cost` is then the lower bound. Usage and cost are of
-    the whole run, sub-agents, failed attempts and earlier sittings included.
+    the whole run, sub-agents, failed attempts and earlier sittings included. `adjustments` is what was changed of this
+    sitting's requests and of the conversation it was given, each named once.
     """
 
     output: T_co
@@ -76,6 +77,7 @@ class AgentResult(Struct, Generic[T_co], frozen=True, kw_only=True):
     model: str = ""
     provider: str = ""
     model_stop_reason: StopReason = "stop"
+    adjustments: tuple[Adjustment, ...] = ()
 
     @property
     def is_suspended(self) -> bool:

@@ -17,10 +17,18 @@ def clean_text(text: str) -> str:
     """
     if text.isascii():
         return text if "\x00" not in text else text.replace("\x00", _REPLACEMENT)
-    if _BAD.search(text) is None:
+    if "\x00" not in text and _encodes(text):
         return text
     joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return _BAD.sub(_REPLACEMENT, joined)
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def clean_data(value: object) -> object:
