@@ -51,3 +51,40 @@ def test_costs_are_those_of_the_source() -> None:
             assert abs(ours - expected.total_price) < 1e-11, f"{provider}/{name} on {moment}"
             compared += 1
     assert compared > 1_000
+
+
+def test_searches_and_spoken_input_cost_what_the_source_says() -> None:
+    """Units beside tokens, and tokens of a modality, come to the same dollars."""
+    genai_prices = pytest.importorskip("genai_prices")
+    compared = 0
+    for provider, models in load_snapshot().models.items():
+        for name in models:
+            rates = DEFAULT_PRICES.find(provider, name)
+            if rates is None or rates.bands:
+                continue
+            priced = {rate.unit for rate in rates.units}
+            for unit in priced & {"web_searches", "input_audio_tokens"}:
+                theirs = genai_prices.Usage(input_tokens=1_000, output_tokens=10, **{unit: 300})
+                try:
+                    expected = genai_prices.calc_price(theirs, name, provider_id=THEIR_IDS.get(provider, provider))
+                except LookupError:
+                    continue
+                ours = cost(rates, Usage(1_000, 10, units=((unit, 300),)))
+                assert ours is not None
+                assert abs(ours - expected.total_price) < 1e-11, f"{provider}/{name}: {unit}"
+                compared += 1
+    assert compared > 20
+
+
+def test_an_installed_source_that_is_newer_is_read_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package wins when its version is later than the snapshot's, and says so in each rule's name."""
+    pytest.importorskip("genai_prices")
+    shipped = load_snapshot()
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "99.0.0")
+    load_snapshot.cache_clear()
+    try:
+        newer = load_snapshot()
+        assert newer.source == "genai-prices 99.0.0"
+        assert newer.models["openai"].keys() == shipped.models["openai"].keys()
+    finally:
+        load_snapshot.cache_clear()

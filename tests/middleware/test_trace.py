@@ -39,7 +39,7 @@ from agentkit.middleware.trace import trace, trace_tools
 from agentkit.observe import OtelTrace
 from agentkit.testing import Fault, ManualClock, Reply, ScriptedModel, capture_spans, make_context
 
-RATES = Rates(Decimal(1), Decimal(2))
+RATES = Rates(Decimal(1), Decimal(2), Decimal(1), Decimal(1), Decimal(1))
 TALK = (
     SystemMessage("secret system"),
     UserMessage("secret question"),

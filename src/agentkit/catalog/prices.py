@@ -1,74 +1,106 @@
-"""List prices by exact name and date."""
+"""List prices by exact name, date and billing facts."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from datetime import UTC, date, datetime, time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from functools import lru_cache
 
-import msgspec
+from msgspec import Struct
 
+from agentkit.catalog.rules import PriceRow, check_unambiguous, ranked
 from agentkit.catalog.snapshot import Rule, Snapshot, load_snapshot
 from agentkit.core.contracts import Rates
 
-__all__ = ["DEFAULT_PRICES", "PriceRow", "PriceTable", "family"]
+__all__ = ["DEFAULT_PRICES", "Explanation", "PriceTable", "family"]
 
 STANDARD_TIERS = frozenset({"default", "standard", "auto", "on_demand"})
 _DATED = re.compile(r"(?P<name>.+?)[-@](?P<year>\d{4})-?(?P<month>\d{2})-?(?P<day>\d{2})", re.ASCII)
+_NO_FACTS: Mapping[str, str] = {}
 
 
-class PriceRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule of a price table: the rates of a model from a day on, for one service tier (None: the standard one).
+class Explanation(Struct, frozen=True):
+    """Why a call costs what it does: the rule that holds, the runner-up, and why each other rule does not apply."""
 
-    `hours` limits it to a part of each day, from and until in UTC, across midnight when it ends before it starts.
-    """
-
-    provider: str
-    model: str
-    rates: Rates
-    starts: date | None = None
-    tier: str | None = None
-    hours: tuple[time, time] | None = None
-
-    def applies(self, moment: datetime, tier: str | None) -> bool:
-        """Return whether the rule is in force at the UTC moment for the tier."""
-        if self.tier != tier or (self.starts is not None and self.starts > moment.date()):
-            return False
-        if self.hours is None:
-            return True
-        start, end = self.hours
-        now = moment.time()
-        return start <= now < end if start <= end else now >= start or now < end
+    rule: PriceRow | None
+    runner_up: PriceRow | None
+    others: tuple[tuple[PriceRow, str], ...]
 
 
 class PriceTable:
     """Prices by exact (provider, model), dated; a dated model id matches its family only when the date is a real one.
 
-    Without rows it is the shipped snapshot, loaded on first use; rules added to it win over shipped ones, and a rule
-    for some hours over one for the whole day. A service tier that has no rule of its own is unpriced, except the
-    provider's standard one.
+    Without rows it is the shipped snapshot, loaded on first use. Rules of one's own win over shipped ones; among
+    them the one that names more billing facts, then one for some hours, then the latest. A service tier that has no
+    rule of its own is unpriced, except the provider's standard one. Raises ConfigurationError for rules of which
+    nothing says which holds.
     """
 
     def __init__(self, rows: Iterable[PriceRow] | None = None) -> None:
         self._own: dict[tuple[str, str], tuple[PriceRow, ...]] = {}
         self._ships = rows is None
         for row in rows or ():
-            self._add(row)
+            key = (row.provider, row.model)
+            self._own[key] = (*self._own.get(key, ()), row)
+        for same in self._own.values():
+            check_unambiguous(same)
 
-    def find(self, provider: str, model: str, *, at: datetime | None = None, tier: str | None = None) -> Rates | None:
+    def find(
+        self,
+        provider: str,
+        model: str,
+        *,
+        at: datetime | None = None,
+        tier: str | None = None,
+        facts: Mapping[str, str] | None = None,
+    ) -> Rates | None:
         """Return the rates in force at `at` (now when None; UTC without a zone), None when there are none."""
+        rows = self._rows(provider, model)
+        if len(rows) == 1 and rows[0][1].always and (tier is None or tier in STANDARD_TIERS):
+            return rows[0][1].rates
+        rule = self.explain(provider, model, at=at, tier=tier, facts=facts, briefly=True).rule
+        return None if rule is None else rule.rates
+
+    def explain(
+        self,
+        provider: str,
+        model: str,
+        *,
+        at: datetime | None = None,
+        tier: str | None = None,
+        facts: Mapping[str, str] | None = None,
+        briefly: bool = False,
+    ) -> Explanation:
+        """Return the rule that holds, the one that would hold without it, and why the others do not apply.
+
+        `briefly` leaves the others out.
+        """
         moment = datetime.now(UTC) if at is None else at if at.tzinfo is None else at.astimezone(UTC)
         wanted = None if tier in STANDARD_TIERS else tier
-        name: str | None = model
-        while name is not None:
-            own = self._own.get((provider, name), ())
-            shipped = _shipped(provider, name) if self._ships else ()
-            if own or shipped:
-                return _in_force(own, moment, wanted) or _in_force(shipped, moment, wanted)
-            name = family(name) if name == model else None
-        return None
+        known = _NO_FACTS if facts is None else facts
+        rows = self._rows(provider, model)
+        fitting = [(own, row) for own, row in rows if row.misfit(moment, wanted, known) is None]
+        fitting.sort(key=lambda pair: (pair[0], *ranked(pair[1])), reverse=True)
+        best = [row for _, row in fitting[:2]]
+        others = () if briefly else tuple((row, why) for _, row in rows if (why := row.misfit(moment, wanted, known)))
+        return Explanation(best[0] if best else None, best[1] if best[1:] else None, others)
+
+    def rules(self, provider: str, model: str) -> tuple[PriceRow, ...]:
+        """Return every rule that this table has for the model, its own first."""
+        return tuple(row for _, row in self._rows(provider, model))
+
+    def all_rules(self) -> tuple[PriceRow, ...]:
+        """Return every rule of one's own."""
+        return tuple(row for rows in self._own.values() for row in rows)
+
+    def providers(self) -> list[str]:
+        """Return the providers this table knows prices of."""
+        names = dict.fromkeys(owner for owner, _ in self._own)
+        if self._ships:
+            names |= dict.fromkeys(load_snapshot().models)
+        return list(names)
 
     def names(self, provider: str) -> list[str]:
         """Return every model name this table has of the provider, whatever the day and tier of its rules."""
@@ -82,27 +114,31 @@ class PriceTable:
         return get_close_matches(model, self.names(provider), n=3, cutoff=0.5)
 
     def with_rule(self, row: PriceRow) -> PriceTable:
-        """Return a copy with one more rule; a later rule of the same day beats an earlier one."""
+        """Return a copy with one more rule; it replaces an own rule for the same facts, days and hours."""
+        return self.with_rules([row])
+
+    def with_rules(self, rows: Iterable[PriceRow]) -> PriceTable:
+        """Return a copy with these rules; each replaces an own rule for the same facts, days and hours."""
         table = PriceTable(None if self._ships else ())
         table._own = dict(self._own)
-        table._add(row)
+        for row in rows:
+            key = (row.provider, row.model)
+            kept = tuple(other for other in table._own.get(key, ()) if other.key() != row.key())
+            table._own[key] = (*kept, row)
+            check_unambiguous(table._own[key])
         return table
 
-    def _add(self, row: PriceRow) -> None:
-        key = (row.provider, row.model)
-        self._own[key] = (*self._own.get(key, ()), row)
-
-
-def _in_force(rows: Iterable[PriceRow], moment: datetime, tier: str | None) -> Rates | None:
-    best: PriceRow | None = None
-    for row in rows:
-        if row.applies(moment, tier) and (best is None or _rank(row) >= _rank(best)):
-            best = row
-    return None if best is None else best.rates
-
-
-def _rank(row: PriceRow) -> tuple[bool, date]:
-    return row.hours is not None, row.starts or date.min
+    def _rows(self, provider: str, model: str) -> list[tuple[bool, PriceRow]]:
+        """Return the rules by the model's own name, else by that of its family; own ones are marked."""
+        name: str | None = model
+        while name is not None:
+            rows = [(True, row) for row in self._own.get((provider, name), ())]
+            if self._ships:
+                rows += [(False, row) for row in _shipped(provider, name)]
+            if rows:
+                return rows
+            name = family(name) if name == model else None
+        return []
 
 
 def family(model: str) -> str | None:

@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import cast
 
+from msgspec.structs import replace
+
+from agentkit.catalog.assess import MILLION, assess, stepped
 from agentkit.core.contracts import (
     ZERO,
     Money,
@@ -19,61 +22,57 @@ from agentkit.core.contracts import (
 )
 from agentkit.errors import ConfigurationError, MoneyPrecisionError
 
-__all__ = ["FREE", "Price", "bound", "cost", "parse_price"]
+__all__ = ["FREE", "Price", "bound", "cost", "parse_price", "with_plain_cache"]
 
 Price = Rates | Money | Mapping[str, object]
 
-FREE = Rates(ZERO, ZERO, rule="free")
+FREE = Rates(ZERO, ZERO, ZERO, ZERO, ZERO, rule="free")
 _PER_TOKEN = Decimal("0.000001")
 _CACHE_FIELDS = ("cache_read", "cache_write", "cache_write_1h")
 
 
 def cost(rates: Rates, usage: Usage) -> Decimal | None:
-    """Return dollars for the usage, None when input or output tokens are unknown.
+    """Return dollars for the usage, None when tokens, or the rate of something that was used, are unknown.
 
-    Input is inclusive, so cached parts are taken out of it and priced apart; an unknown part counts as ordinary. A
-    band applies to the whole request.
+    `assess` gives the same with its lines and its lower bound.
     """
     if usage.input_tokens is None or usage.output_tokens is None:
         return None
     if rates is FREE:
         return ZERO
-    band = _band(rates, usage.input_tokens) if rates.bands else rates
-    read = usage.cache_read_tokens or 0
-    written = usage.cache_write_tokens or 0
-    if not (read or written):
-        plain = multiply_money(band.input, usage.input_tokens)
-        return _dollars(add_money(plain, multiply_money(band.output, usage.output_tokens)), rates.request)
-    written_1h = min(usage.cache_write_1h_tokens or 0, written)
-    ordinary = max(0, usage.input_tokens - read - written)
-    rows = (
-        (ordinary, band.input),
-        (read, band.input if band.cache_read is None else band.cache_read),
-        (written - written_1h, band.input if band.cache_write is None else band.cache_write),
-        (written_1h, _write_1h(band)),
-        (usage.output_tokens, band.output),
-    )
-    total = ZERO
-    for tokens, rate in rows:
-        if tokens and rate:
-            total = add_money(total, multiply_money(rate, tokens))
-    return _dollars(total, rates.request)
+    if usage.cache_read_tokens or usage.cache_write_tokens or usage.units or rates.bands or rates.steps or rates.units:
+        return assess(rates, usage).cost
+    tokens = multiply_money(rates.input, usage.input_tokens)
+    return _dollars(add_money(tokens, multiply_money(rates.output, usage.output_tokens)), rates.request)
 
 
 def bound(rates: Rates, input_tokens: int, output_tokens: int) -> Decimal:
-    """Return the most dollars that many tokens can cost, at the dearest rate of any band and cache bucket."""
+    """Return the most dollars that many tokens can cost, at the dearest rate of any band, bucket and modality.
+
+    Units that nobody can count beforehand, such as searches, are not in it.
+    """
     dearest_input, dearest_output = _dearest(rates)
     for band in rates.bands:
         band_input, band_output = _dearest(band)
         dearest_input, dearest_output = max(dearest_input, band_input), max(dearest_output, band_output)
+    for rate in rates.units:
+        if rate.per == MILLION and rate.unit.endswith("_tokens"):
+            if rate.unit.startswith("output_"):
+                dearest_output = max(dearest_output, rate.price)
+            else:
+                dearest_input = max(dearest_input, rate.price)
     total = add_money(multiply_money(dearest_input, input_tokens), multiply_money(dearest_output, output_tokens))
-    return _dollars(total, rates.request)
+    most = _dollars(total, rates.request)
+    for step in rates.steps:
+        most = stepped(most, step)
+    return round_money(most) if rates.steps else most
 
 
 def parse_price(price: Price) -> Rates:
     """Return the rates for what a user writes: Rates, 0, "INPUT/OUTPUT", or a mapping; dollars per million tokens.
 
-    Raises ConfigurationError that shows how to write it.
+    Without any cache rate, cached tokens cost what other input costs; where one is given, those that are not are
+    unknown. Raises ConfigurationError that shows how to write it.
     """
     if isinstance(price, Rates):
         return price
@@ -82,9 +81,9 @@ def parse_price(price: Price) -> Rates:
             return _from_mapping(price)
         if isinstance(price, str) and "/" in price:
             input_text, _, output_text = price.partition("/")
-            return Rates(_rate(input_text), _rate(output_text), rule="given")
+            return with_plain_cache(Rates(_rate(input_text), _rate(output_text), rule="given"))
         if _rate(price) == 0:
-            return Rates(ZERO, ZERO, rule="given")
+            return FREE
     except MoneyPrecisionError as error:
         raise ConfigurationError(f"price={price!r}: {error.message}") from error
     raise ConfigurationError(
@@ -101,7 +100,7 @@ def _from_mapping(price: Mapping[str, object]) -> Rates:
             "keys are input, output, cache_read, cache_write, cache_write_1h, request."
         )
     values = {key: _rate(cast("Money", value)) for key, value in price.items()}
-    return Rates(
+    rates = Rates(
         values["input"],
         values["output"],
         values.get("cache_read"),
@@ -110,6 +109,28 @@ def _from_mapping(price: Mapping[str, object]) -> Rates:
         values.get("request", ZERO),
         rule="given",
     )
+    return rates if values.keys() & set(_CACHE_FIELDS) else with_plain_cache(rates)
+
+
+def with_plain_cache(rates: Rates) -> Rates:
+    """Return the rates with cached tokens priced where nothing else is said: reads and writes as other input.
+
+    An hour's cache costs what a shorter one does.
+    """
+    return replace(rates, bands=tuple(map(_plain, rates.bands)), **_cache_rates(rates))
+
+
+def _plain(band: RateBand) -> RateBand:
+    return replace(band, **_cache_rates(band))
+
+
+def _cache_rates(band: Rates | RateBand) -> dict[str, Decimal]:
+    write = band.input if band.cache_write is None else band.cache_write
+    return {
+        "cache_read": band.input if band.cache_read is None else band.cache_read,
+        "cache_write": write,
+        "cache_write_1h": write if band.cache_write_1h is None else band.cache_write_1h,
+    }
 
 
 def _rate(value: Money) -> Decimal:
@@ -117,21 +138,6 @@ def _rate(value: Money) -> Decimal:
     if rate < 0:
         raise MoneyPrecisionError(f"{value!r} is below zero.")
     return rate
-
-
-def _band(rates: Rates, input_tokens: int) -> Rates | RateBand:
-    best: Rates | RateBand = rates
-    for band in rates.bands:
-        if input_tokens > band.above_input_tokens:
-            best = band
-    return best
-
-
-def _write_1h(band: Rates | RateBand) -> Decimal:
-    for rate in (band.cache_write_1h, band.cache_write):
-        if rate is not None:
-            return rate
-    return band.input
 
 
 def _dearest(band: Rates | RateBand) -> tuple[Decimal, Decimal]:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from datetime import date, time
 from decimal import Decimal
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
 
-from agentkit.core.contracts import ZERO, RateBand, Rates
+from agentkit.catalog.genai import convert_genai_prices, installed_genai_prices, version_of
+from agentkit.catalog.rates import with_plain_cache
+from agentkit.core.contracts import RateBand, Rates, UnitRate
 
 __all__ = ["Entry", "Rule", "Snapshot", "load_snapshot"]
 
@@ -37,17 +40,28 @@ class Rule(msgspec.Struct, frozen=True):
     cache_write_1h: Decimal | None = None
     bands: tuple[Band, ...] = ()
     starts: date | None = msgspec.field(default=None, name="from")
+    units: dict[str, tuple[Decimal, int]] = {}
     tier: str | None = None
     hours: tuple[time, time] | None = None
 
     def rates(self, label: str) -> Rates:
-        """Return the rule as rates."""
+        """Return the rule as rates; its source prices cached tokens it says nothing of as other input."""
         bands = tuple(
             RateBand(band.above, band.input, band.output, band.cache_read, band.cache_write, band.cache_write_1h)
             for band in self.bands
         )
-        return Rates(
-            self.input, self.output, self.cache_read, self.cache_write, self.cache_write_1h, ZERO, bands, label
+        units = tuple(UnitRate(unit, price, per) for unit, (price, per) in self.units.items())
+        return with_plain_cache(
+            Rates(
+                self.input,
+                self.output,
+                self.cache_read,
+                self.cache_write,
+                self.cache_write_1h,
+                bands=bands,
+                rule=label,
+                units=units,
+            )
         )
 
 
@@ -69,5 +83,11 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 @cache
 def load_snapshot() -> Snapshot:
-    """Return the shipped snapshot, read once a process."""
-    return msgspec.json.decode(_FILE.read_bytes(), type=Snapshot)
+    """Return the shipped snapshot, or that of an installed genai-prices which is newer; read once a process."""
+    shipped = msgspec.json.decode(_FILE.read_bytes(), type=Snapshot)
+    if find_spec("genai_prices") is None:
+        return shipped
+    installed = installed_genai_prices()
+    if installed is None or installed <= version_of(shipped.source):
+        return shipped
+    return msgspec.convert(convert_genai_prices(), Snapshot)

@@ -65,7 +65,17 @@ from agentkit.core.contracts.policies import (
     RunMode,
     UnpricedPolicy,
 )
-from agentkit.core.contracts.pricing import Charge, CostRecord, Outcome, PriceSource, Quote, RateBand, Rates
+from agentkit.core.contracts.pricing import (
+    Charge,
+    CostRecord,
+    Outcome,
+    PriceSource,
+    PriceStep,
+    Quote,
+    RateBand,
+    Rates,
+    UnitRate,
+)
 from agentkit.core.contracts.requests import (
     ChatRequest,
     ModelSettings,
@@ -179,6 +189,7 @@ __all__ = [
     "Part",
     "PendingCall",
     "PriceSource",
+    "PriceStep",
     "Prompt",
     "Purpose",
     "QuotaStore",
@@ -223,8 +234,9 @@ __all__ = [
     "ToolUpdate",
     "TurnStarted",
     "UNKNOWN_CAPABILITIES",
-    "UnpricedPolicy",
+    "UnitRate",
     "Units",
+    "UnpricedPolicy",
     "Usage",
     "UserMessage",
     "ZERO",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from typing import Literal, Protocol, TypeAlias
@@ -12,13 +13,13 @@ from agentkit.core.contracts.money import ZERO
 from agentkit.core.contracts.usage import Usage
 from agentkit.errors import MeterExceeded
 
-__all__ = ["Charge", "CostRecord", "Outcome", "PriceSource", "Quote", "RateBand", "Rates"]
+__all__ = ["Charge", "CostRecord", "Outcome", "PriceSource", "PriceStep", "Quote", "RateBand", "Rates", "UnitRate"]
 
 Outcome: TypeAlias = Literal["ok", "error", "cancelled", "closed", "refused"]
 
 
 class RateBand(Struct, frozen=True):
-    """Dollars per million tokens from `above_input_tokens` on, for the whole request."""
+    """Dollars per million tokens once the input exceeds `above_input_tokens`; a cache rate of None is unknown."""
 
     above_input_tokens: int
     input: Decimal
@@ -28,8 +29,31 @@ class RateBand(Struct, frozen=True):
     cache_write_1h: Decimal | None = None
 
 
+class UnitRate(Struct, frozen=True):
+    """Dollars for each `per` of a unit of `Usage.units`, at least `minimum` of it, in steps of `increment`."""
+
+    unit: str
+    price: Decimal
+    per: int = 1
+    minimum: Decimal = ZERO
+    increment: Decimal = ZERO
+
+
+class PriceStep(Struct, frozen=True):
+    """One adjustment of dollars: multiply by, add, raise to at least, or round up to a multiple of `amount`."""
+
+    kind: Literal["multiply", "add", "minimum", "round_up"]
+    amount: Decimal
+    reason: str = ""
+
+
 class Rates(Struct, frozen=True):
-    """Dollars per million tokens; a cache rate of None means the input rate. `rule` says where they come from."""
+    """What a rule charges; tokens in dollars per million, a cache rate of None is unknown.
+
+    `request` is dollars for each request. A band replaces the rates of the whole request, or, when the rates are
+    `marginal`, only those of the input above its start. `units` price what is no plain token. `steps` adjust the
+    sum, in order. Calls of one `group` are rounded together in reports. `rule` says where all this comes from.
+    """
 
     input: Decimal
     output: Decimal
@@ -39,13 +63,28 @@ class Rates(Struct, frozen=True):
     request: Decimal = ZERO
     bands: tuple[RateBand, ...] = ()
     rule: str = ""
+    marginal: bool = False
+    units: tuple[UnitRate, ...] = ()
+    steps: tuple[PriceStep, ...] = ()
+    group: str = ""
 
 
 class PriceSource(Protocol):
     """Finds the rates of a model; None means unpriced, never free."""
 
-    def find(self, provider: str, model: str, *, at: datetime | None = None, tier: str | None = None) -> Rates | None:
-        """Return the rates in force at `at` (now when None) for the service tier, None when there are none."""
+    def find(
+        self,
+        provider: str,
+        model: str,
+        *,
+        at: datetime | None = None,
+        tier: str | None = None,
+        facts: Mapping[str, str] | None = None,
+    ) -> Rates | None:
+        """Return the rates in force at `at` (now when None) for the service tier, None when there are none.
+
+        `facts` are further billing facts of the call, such as its region or who bills it.
+        """
         ...
 
 
