@@ -153,7 +153,7 @@ def test_b21_usage_is_overwritten_not_added() -> None:
     [
         ("end_turn", "stop"),
         ("max_tokens", "length"),
-        ("model_context_window_exceeded", "length"),
+        ("model_context_window_exceeded", "context_window"),
         ("stop_sequence", "stop_sequence"),
         ("pause_turn", "pause"),
         ("new_reason", "stop"),
@@ -201,12 +201,17 @@ def test_missing_message_stop() -> None:
 
 
 def test_new_events_blocks_and_deltas_mean_nothing() -> None:
-    """Events, blocks and deltas that are newer than this reader disturb nothing, and new blocks are kept."""
+    """Events, blocks and deltas that are newer than this reader disturb nothing, and new blocks are kept whole."""
     events = decode(
         start(input_tokens=1),
         event("ping"),
         event("some_future_event", index=0),
-        block(0, {"type": "hologram", "data": 1}, {"type": "hologram_delta", "x": "y"}),
+        block(
+            0,
+            {"type": "hologram", "data": 1, "text": None},
+            {"type": "hologram_delta", "text": "be"},
+            {"type": "hologram_delta", "text": "am", "depth": 3},
+        ),
         text(1, "hi"),
         stop("end_turn"),
     )
@@ -214,6 +219,8 @@ def test_new_events_blocks_and_deltas_mean_nothing() -> None:
     assert written(UserMessage("q"), response(events).message)["messages"][1]["content"][0] == {  # type: ignore[index,call-overload]
         "type": "hologram",
         "data": 1,
+        "text": "beam",
+        "depth": 3,
     }
 
 

@@ -10,6 +10,7 @@ from msgspec.json import decode
 
 from agentkit.cognition.run import Run
 from agentkit.core.contracts import (
+    TRUNCATIONS,
     CallKey,
     PendingCall,
     RunStopReason,
@@ -186,9 +187,9 @@ class Dispatch:
             self.run.state.answers[slotted.position] = answer
 
     def _was_cut(self, slotted: Slotted) -> bool:
-        """Return whether the output cap ended the answer inside this call's arguments."""
+        """Return whether the output cap or the window's end cut the answer inside this call's arguments."""
         state, arguments = self.run.state, slotted.call.arguments.strip()
-        if state.model_stop_reason != "length":
+        if state.model_stop_reason not in TRUNCATIONS:
             return False
         if not arguments:
             return slotted.position == len(state.open_calls) - 1

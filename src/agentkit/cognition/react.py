@@ -17,8 +17,10 @@ _SHAPE = ("depth", "width")  # ceilings of the tree, which no call asks a meter 
 class ReAct:
     """Alternates between the model and its tools.
 
-    A turn is one model call and the tools it asks for. After `max_turns` of them the model gets one last call in
-    which it may use no tool (`final_answer=False` leaves that out), and the run ends with stop_reason "max_turns".
+    A turn is one model call and the tools it asks for; an answer that the model paused, as servers that run tools of
+    their own do, is sent back as it is and goes on in a further turn. After `max_turns` of them the model gets one
+    last call in which it may use no tool (`final_answer=False` leaves that out), and the run ends with stop_reason
+    "max_turns".
     When a budget with on_exceeded "stop" refuses the next step, the run is suspended as "budget_exhausted" and can be
     resumed; nothing is paid or done twice. With "raise" the same checkpoint is written before MeterExceeded leaves.
     """
@@ -58,6 +60,9 @@ class ReAct:
             tool_choice=ToolChoice("none") if last and run.job.toolbox.specs else None,
             purpose="final" if last else "main",
         )
+        if run.paused and not last:
+            await run.save("running")
+            return None
         return await self._finish(run, last=last) if last or not run.state.open_calls else None
 
     async def _act(self, run: Run) -> AgentResult[object] | None:

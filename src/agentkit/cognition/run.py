@@ -95,7 +95,15 @@ class Run:
     @property
     def answered(self) -> bool:
         """Return whether the model has had the last word, and nothing was done with it yet."""
-        return self.state.turn > 0 and isinstance(self.state.messages[-1], AssistantMessage)
+        return self.state.turn > 0 and isinstance(self.state.messages[-1], AssistantMessage) and not self.paused
+
+    @property
+    def paused(self) -> bool:
+        """Return whether the model stopped in the middle of its turn and goes on when its answer is sent back as is."""
+        if self.state.model_stop_reason != "pause":
+            return False
+        last = self.state.messages[-1]
+        return isinstance(last, AssistantMessage) and not last.tool_calls
 
     async def started(self) -> None:
         """Tell that the run begins, and write its first step where the log outlives the process."""
@@ -284,13 +292,17 @@ class Run:
         )
 
     def text(self) -> str:
-        """Return the text of the last answer, empty when the last word was not the model's."""
+        """Return the text of the last answer, with all its parts when the model paused in between.
+
+        It is empty when the last word was not the model's.
+        """
+        parts: list[str] = []
         for message in reversed(self.state.messages):
-            if isinstance(message, AssistantMessage):
-                return message.content
-            if not isinstance(message, ToolMessage) or message.content != NOT_RUN:
+            if isinstance(message, AssistantMessage) and len(parts) < max(1, self.state.turn):
+                parts.append(message.content)
+            elif parts or not isinstance(message, ToolMessage) or message.content != NOT_RUN:
                 break
-        return ""
+        return parts[0] if len(parts) == 1 else "".join(reversed(parts))
 
     def refuse_calls(self) -> None:
         """Answer the calls of a last message that may use no tool, so that the transcript stays whole."""

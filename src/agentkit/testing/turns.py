@@ -18,6 +18,7 @@ _CHAT_STOP = {"stop": "stop", "length": "length", "tool_calls": "tool_calls", "c
 _MESSAGES_STOP = {
     "stop": "end_turn",
     "length": "max_tokens",
+    "context_window": "model_context_window_exceeded",
     "tool_calls": "tool_use",
     "stop_sequence": "stop_sequence",
     "refusal": "refusal",

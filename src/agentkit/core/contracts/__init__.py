@@ -3,6 +3,7 @@
 from agentkit.core.contracts.capabilities import UNKNOWN_CAPABILITIES, Capabilities
 from agentkit.core.contracts.codec import decode_data, encode_data, register_migration
 from agentkit.core.contracts.events import (
+    TRUNCATIONS,
     Adjustment,
     AttemptEnded,
     ChatEnd,
@@ -135,6 +136,7 @@ from agentkit.core.contracts.text import clean_text
 from agentkit.core.contracts.usage import Units, Usage, total_usage
 
 __all__ = [
+    "TRUNCATIONS",
     "Adjustment",
     "AgentResult",
     "ApprovalRequested",

@@ -6,7 +6,7 @@ Chat and tool events flow through the middleware chains; run events wrap them wi
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -15,6 +15,7 @@ from agentkit.core.contracts.pricing import CostRecord
 from agentkit.core.contracts.usage import Usage
 
 __all__ = [
+    "TRUNCATIONS",
     "Adjustment",
     "AttemptEnded",
     "ChatEnd",
@@ -34,7 +35,10 @@ __all__ = [
     "ToolStarted",
 ]
 
-StopReason: TypeAlias = Literal["stop", "length", "tool_calls", "stop_sequence", "refusal", "content_filter", "pause"]
+StopReason: TypeAlias = Literal[
+    "stop", "length", "context_window", "tool_calls", "stop_sequence", "refusal", "content_filter", "pause"
+]
+TRUNCATIONS: Final = frozenset[StopReason]({"length", "context_window"})
 
 
 class Adjustment(Struct, frozen=True):
@@ -52,7 +56,9 @@ class Adjustment(Struct, frozen=True):
 class ChatResponse(Struct, frozen=True):
     """A whole answer of a model.
 
-    `stop_reason` is ours, `raw_stop_reason` the provider's; `model` is what the provider says it used.
+    `stop_reason` is ours, `raw_stop_reason` the provider's, also where it is new here; `model` is what the provider
+    says it used. "length" and "context_window" (TRUNCATIONS) end an answer in the middle, at the cap or because the
+    model's window is full; "pause" asks for the conversation to be sent again as it is, so that the answer goes on.
     `attempts` are the priced rows of every attempt behind this answer, `adjustments` what was changed of the request.
     """
 

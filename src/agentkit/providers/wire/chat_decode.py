@@ -44,7 +44,7 @@ _REASONS: Final[dict[str, StopReason]] = {
     "eos": "stop",
     "length": "length",
     "max_tokens": "length",
-    "model_length": "length",
+    "model_length": "context_window",
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
     "content_filter": "content_filter",

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from agentkit.core.contracts import (
+    TRUNCATIONS,
     Adjustment,
     AssistantMessage,
     ChatEnd,
@@ -71,6 +72,8 @@ class Fold:
     __slots__ = (
         "asked",
         "calls",
+        "category",
+        "explanation",
         "model",
         "opaque",
         "reason",
@@ -87,6 +90,8 @@ class Fold:
         self.text: list[str] = []
         self.reasoning: list[str] = []
         self.refusal: list[str] = []
+        self.category = ""
+        self.explanation = ""
         self.opaque: list[OpaqueItem] = []
         self.calls = CallAssembly(asked.taken, asked.turn, compact=compact)
         self.model = ""
@@ -114,15 +119,16 @@ class Fold:
         if self.refusal or stop in ("refusal", "content_filter"):
             raise with_usage(self._refused("".join(self.refusal) or text, raw), usage)
         cap = self.asked.max_tokens
-        cut = stop == "length" or (cap is not None and usage.output_tokens is not None and usage.output_tokens >= cap)
+        truncated = stop in TRUNCATIONS
+        cut = truncated or (cap is not None and usage.output_tokens is not None and usage.output_tokens >= cap)
         try:
             calls, ready = self.calls.finish(cut=cut)
             self._check_empty(raw, text, calls, usage)
         except ProviderError as error:
             raise with_usage(error, usage) from None
         if cut and len(ready) < len(calls):
-            stop = "length"
-        elif stop != "length" and calls:
+            stop = stop if truncated else "length"
+        elif not truncated and calls:
             stop = "tool_calls"
         elif stop == "tool_calls":
             stop = "stop"
@@ -149,8 +155,9 @@ class Fold:
 
     def _refused(self, text: str, raw: str) -> Refused:
         what = "A content filter cut the answer" if raw == "content_filter" else "The model refused to answer"
-        error = Refused(f"{what}: {text[:200]}" if text else f"{what}.", text=text)
-        error.code = raw
+        why = self.explanation or text
+        error = Refused(f"{what}: {why[:200]}" if why else f"{what}.", text=text or self.explanation)
+        error.code = self.category or raw
         return error
 
     def _check_empty(self, raw: str, text: str, calls: tuple[ToolCall, ...], usage: Usage) -> None:

@@ -22,20 +22,23 @@ from agentkit.errors import StreamBroken
 from agentkit.providers.wire.clean import encode_json, read_json
 from agentkit.providers.wire.failure import error_of_body
 from agentkit.providers.wire.fold import Asked, Fold, with_usage
+from agentkit.providers.wire.messages_blocks import BLOCKS_KIND, CONTAINER_KIND, Block, is_plain
+from agentkit.providers.wire.messages_usage import MessagesUsage
 from agentkit.providers.wire.sse import SseReader, data_of
 
 __all__ = ["BLOCKS_KIND", "MessagesDecoder"]
 
-BLOCKS_KIND: Final = "messages.blocks"
 _REASONS: Final[dict[str, StopReason]] = {
     "end_turn": "stop",
     "max_tokens": "length",
-    "model_context_window_exceeded": "length",
+    "model_context_window_exceeded": "context_window",
     "stop_sequence": "stop_sequence",
     "tool_use": "tool_calls",
     "pause_turn": "pause",
     "refusal": "refusal",
 }
+_NO_INPUT = ("{}", "null")
+_DONE = b"[DONE]"  # some gateways end this protocol as they end the other one
 
 
 class _Delta(Struct):
@@ -47,6 +50,7 @@ class _Delta(Struct):
     citation: JsonValue = None
     stop_reason: str | None = None
     stop_details: JsonValue = None
+    container: JsonValue = None
 
 
 class _Event(Struct):
@@ -66,30 +70,22 @@ class _Input(Struct):
     input: Raw = Raw(b"{}")
 
 
-class _Block:
-    """One content block while its pieces arrive."""
-
-    __slots__ = ("given", "length", "pieces", "position", "untold")
-
-    def __init__(self, given: JsonObject) -> None:
-        self.given = given
-        self.pieces: list[str] = []
-        self.length = 0
-        self.position = -1
-        self.untold = ""
-
-
 class MessagesDecoder:
-    """Decodes one answer of the Messages protocol."""
+    """Decodes one answer of the Messages protocol.
 
-    __slots__ = ("_blocks", "_details", "_fold", "_sse", "_usage", "done")
+    Blocks are kept in the order in which they open, whatever their index. Those that only their owner can read, which
+    are all but text and the client's tool calls, go into the message's opaque items and never run here.
+    """
+
+    __slots__ = ("_blocks", "_by_index", "_container", "_fold", "_sse", "_usage", "done")
 
     def __init__(self, asked: Asked) -> None:
         self._fold = Fold(asked, compact=True)
         self._sse = SseReader()
-        self._blocks: dict[int, _Block] = {}
-        self._usage: dict[str, int] = {}
-        self._details = ""
+        self._blocks: list[Block] = []
+        self._by_index: dict[int, Block] = {}
+        self._usage = MessagesUsage()
+        self._container = ""
         self.done = False
 
     def feed(self, data: bytes, /) -> list[ChatEvent]:
@@ -98,9 +94,11 @@ class MessagesDecoder:
         for frame in self._sse.feed(data):
             start = frame.find(b"\ndata: {")
             if start > 0 and frame.startswith(b"event: ") and frame.find(b"\n", start + 1) < 0:
-                self._read(frame[start + 7 :], events)
+                self._read(frame[start + 7 :], events, frame)
             elif frame:
                 self._read_frame(frame, events)
+            if self.done:
+                break
         return events
 
     def whole(self, body: bytes, /) -> list[ChatEvent]:
@@ -109,13 +107,8 @@ class MessagesDecoder:
         message = self._json(body)
         if message.get("type") == "error" or "error" in message:
             raise error_of_body(message)
-        try:
-            blocks = msgspec.json.decode(body, type=_Whole).content
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            content = message.get("content")
-            blocks = [Raw(encode_json(block)) for block in content] if isinstance(content, list) else []
         self._begin(message, events)
-        for index, raw in enumerate(blocks):
+        for index, raw in enumerate(self._content(body, message)):
             self._open(index, raw, events)
             self._close(index, events)
         reason = message.get("stop_reason")
@@ -132,62 +125,51 @@ class MessagesDecoder:
         fold = self._fold
         if not self.done:
             fold.reason = None
-        if fold.reason == "refusal" and not fold.text and self._details:
-            fold.refusal.append(self._details)
+        for index in tuple(self._by_index):  # a server may leave out the stop of its last block
+            self._close(index, events)
         self._keep_blocks()
         return events + fold.end(_REASONS, self.usage())
 
     def usage(self) -> Usage:
         """Return the last value of each number; input counts cache reads and writes too."""
-        found = self._usage
-        ordinary = found.get("input_tokens")
-        read, written = found.get("cache_read_input_tokens", 0), found.get("cache_creation_input_tokens", 0)
-        if not found:
-            return Usage(None, None, None, None, None, None)
-        return Usage(
-            None if ordinary is None else ordinary + read + written,
-            found.get("output_tokens"),
-            read,
-            written,
-            found.get("ephemeral_1h_input_tokens", 0),
-            found.get("thinking_tokens", 0),
-        )
+        return self._usage.total()
 
     def _read_frame(self, frame: bytes, events: list[ChatEvent]) -> None:
         _, data = data_of(frame)
         data = data.strip()
-        if data and data != b"[DONE]" and not self.done:
-            self._read(data, events)
+        if data == _DONE:
+            self.done = self.done or self._fold.reason is not None
+        elif data and not self.done:
+            self._read(data, events, frame)
 
-    def _read(self, data: bytes, events: list[ChatEvent]) -> None:
+    def _read(self, data: bytes, events: list[ChatEvent], frame: bytes) -> None:
         try:
             event = _read_event(data)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             event = self._tolerant(data)
-        kind = event.type
+        kind = event.type or data_of(frame)[0].decode("ascii", "replace")
         if kind == "content_block_delta":
             if event.delta is not None:
-                self._delta(event.index, event.delta, events)
+                self._delta(event.index, event.delta, events, data)
         elif kind == "content_block_start":
             self._open(event.index, event.content_block, events)
         elif kind == "content_block_stop":
             self._close(event.index, events)
         elif kind == "message_delta":
-            self._count(self._json(event.usage))
+            self._usage.count(self._json(event.usage))
             if event.delta is not None:
-                self._fold.reason = event.delta.stop_reason or self._fold.reason
-                self._explain(event.delta.stop_details)
+                self._finish(event.delta)
         elif kind == "message_start":
             self._begin(self._json(event.message), events)
         elif kind == "message_stop":
             self.done = True
         elif kind != "ping":
-            self._unknown(data)
+            self._unknown(kind, data)
 
-    def _unknown(self, data: bytes) -> None:
+    def _unknown(self, kind: str, data: bytes) -> None:
         """Raise for an error; other kinds of events are newer than this reader and mean nothing to it."""
-        body = read_json(data)
-        if isinstance(body, dict) and (body.get("type") == "error" or "error" in body):
+        body = self._json(data)
+        if kind == "error" or "error" in body:
             raise with_usage(error_of_body(body), self.usage())
 
     def _begin(self, message: JsonObject, events: list[ChatEvent]) -> None:
@@ -198,32 +180,52 @@ class MessagesDecoder:
         fold.model = _text(message.get("model"))
         usage = message.get("usage")
         if isinstance(usage, dict):
-            self._count(usage)
+            self._usage.count(usage)
+        self._contain(message.get("container"))
         events.append(fold.start())
+
+    def _finish(self, delta: _Delta) -> None:
+        self._fold.reason = delta.stop_reason or self._fold.reason
+        self._explain(delta.stop_details)
+        self._contain(delta.container)
+
+    def _content(self, body: bytes, message: JsonObject) -> list[Raw]:
+        try:
+            return msgspec.json.decode(body, type=_Whole).content
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            content = message.get("content")
+            return [Raw(encode_json(block)) for block in content] if isinstance(content, list) else []
 
     def _open(self, index: int, raw: Raw, events: list[ChatEvent]) -> None:
         given = self._json(raw)
-        block = self._blocks[index] = _Block(given)
+        if index in self._by_index:
+            self._close(index, events)
+        block = self._by_index[index] = Block(given)
+        self._blocks.append(block)
         kind = given.get("type")
         if kind == "text":
             if text := _text(given.pop("text", "")):
-                self._delta(index, _Delta("text_delta", text=text), events)
+                self._delta(index, _Delta("text_delta", text=text), events, b"")
         elif kind == "thinking":
             if thinking := _text(given.get("thinking")):
                 given["thinking"] = ""
-                self._delta(index, _Delta("thinking_delta", thinking=thinking), events)
+                self._delta(index, _Delta("thinking_delta", thinking=thinking), events, b"")
         elif kind == "tool_use":
-            block.position = len(self._fold.calls)
-            block.untold = bytes(_read_input(bytes(raw)).input).decode("utf-8", "replace")
-            told = self._fold.calls.add(index, _text(given.get("id")), _text(given.get("name")), "")
-            if told is not None:
-                events.append(told)
+            given_input = bytes(_read_input(bytes(raw)).input).decode("utf-8", "replace")
+            block.untold = "" if given_input in _NO_INPUT else given_input
+            self._call(block, _text(given.get("id")), _text(given.get("name")), events)
 
-    def _delta(self, index: int, delta: _Delta, events: list[ChatEvent]) -> None:
-        block = self._blocks.get(index)
-        if block is None:
-            block = self._blocks[index] = _Block({"type": _KIND_OF.get(delta.type, "text")})
+    def _call(self, block: Block, given: str, name: str, events: list[ChatEvent]) -> None:
+        block.position = len(self._fold.calls)
+        told = self._fold.calls.add(block.position, given, name, "")
+        if told is not None:
+            events.append(told)
+
+    def _delta(self, index: int, delta: _Delta, events: list[ChatEvent], data: bytes) -> None:
+        block = self._by_index.get(index)
         kind = delta.type
+        if block is None:
+            block = self._late(index, kind, events)
         if kind == "text_delta":
             if delta.text:
                 block.length += len(delta.text)
@@ -231,55 +233,68 @@ class MessagesDecoder:
                 events.append(TextDelta(delta.text))
         elif kind == "input_json_delta":
             if delta.partial_json:
-                self._arguments(index, block, delta.partial_json, events)
+                self._input(block, delta.partial_json, events)
         elif kind == "thinking_delta":
             if delta.thinking:
                 block.pieces.append(delta.thinking)
                 self._fold.reasoning.append(delta.thinking)
                 events.append(ReasoningDelta(delta.thinking))
         elif kind == "signature_delta":
-            block.given["signature"] = _text(block.given.get("signature")) + (delta.signature or "")
+            block.extend("signature", delta.signature or "")
         elif kind == "citations_delta":
-            known = block.given.get("citations")
-            block.given["citations"] = [*(known if isinstance(known, list) else []), delta.citation]
+            block.cite(delta.citation)
+        elif isinstance(raw := self._json(data).get("delta"), dict):
+            block.merge(raw)
 
-    def _arguments(self, index: int, block: _Block, text: str, events: list[ChatEvent]) -> None:
-        block.untold = ""
+    def _late(self, index: int, kind: str, events: list[ChatEvent]) -> Block:
+        """Return a block for a piece that came without one; a call without its start has no name and will not run."""
+        block = self._by_index[index] = Block.unannounced(kind)
+        self._blocks.append(block)
+        if kind == "input_json_delta":
+            self._call(block, "", "", events)
+        return block
+
+    def _input(self, block: Block, text: str, events: list[ChatEvent]) -> None:
         if block.position < 0:  # a server tool's input: kept in its block
             block.pieces.append(text)
-            return
-        told = self._fold.calls.add(index, None, None, text)
+        elif block.told:
+            self._arguments(block, text, events)
+        elif text == "{}":
+            block.untold = text  # a placeholder that a gateway sent on as a piece, unless nothing follows
+        else:
+            block.untold = ""
+            self._arguments(block, text, events)
+
+    def _arguments(self, block: Block, text: str, events: list[ChatEvent]) -> None:
+        block.told = True
+        told = self._fold.calls.add(block.position, None, None, text)
         if told is not None:
             events.append(told)
 
     def _close(self, index: int, events: list[ChatEvent]) -> None:
-        block = self._blocks.get(index)
-        if block is not None and block.position >= 0 and block.untold not in ("", "{}", "null"):
-            self._arguments(index, block, block.untold, events)
+        block = self._by_index.get(index)
+        if block is not None and (untold := block.unsaid_input()):
+            self._arguments(block, untold, events)
 
     def _keep_blocks(self) -> None:
-        """Keep the order of the blocks, with text and calls by reference, when the message alone does not say it."""
-        layout = [_laid_out(block) for _, block in sorted(self._blocks.items())]
-        plain = all(
-            item.keys() <= _PLAIN and (item["type"] == "tool_use" or number == 0) for number, item in enumerate(layout)
-        )
-        if not plain:
-            owner = (self._fold.asked.endpoint, self._fold.asked.model)
-            self._fold.opaque.append(OpaqueItem(owner, BLOCKS_KIND, list(layout)))
-
-    def _count(self, usage: JsonObject) -> None:
-        for name, value in usage.items():
-            if isinstance(value, dict):
-                self._count(value)
-            elif isinstance(value, (int, float)) and not isinstance(value, bool):
-                self._usage[name] = int(value)
-        tier = usage.get("service_tier")
-        if isinstance(tier, str):
-            self._fold.tier = tier
+        """Keep the blocks in their order when the message alone does not say it, and the container they ran in."""
+        fold = self._fold
+        fold.tier = self._usage.tier
+        owner = (fold.asked.endpoint, fold.asked.model)
+        layout = [block.laid_out() for block in self._blocks]
+        if not is_plain(layout) or (fold.reason == "pause_turn" and layout):
+            fold.opaque.append(OpaqueItem(owner, BLOCKS_KIND, list(layout)))
+        if self._container:
+            fold.opaque.append(OpaqueItem(owner, CONTAINER_KIND, self._container))
 
     def _explain(self, details: JsonValue) -> None:
         if isinstance(details, dict):
-            self._details = _text(details.get("explanation")) or _text(details.get("category"))
+            self._fold.category = _text(details.get("category"))
+            self._fold.explanation = _text(details.get("explanation"))
+
+    def _contain(self, container: JsonValue) -> None:
+        if isinstance(container, dict):
+            self._container = _text(container.get("id"))
 
     def _json(self, data: bytes | Raw) -> JsonObject:
         try:
@@ -293,8 +308,9 @@ class MessagesDecoder:
         index, delta = body.get("index"), body.get("delta")
         event = _Event(_text(body.get("type")), index if isinstance(index, int) else 0)
         if isinstance(delta, dict):
-            strings = {name: clean_text(value) for name, value in delta.items() if isinstance(value, str)}
-            event.delta = msgspec.convert(strings, _Delta)
+            fields: JsonObject = {name: clean_text(value) for name, value in delta.items() if isinstance(value, str)}
+            fields.update({name: delta.get(name) for name in ("citation", "stop_details", "container")})
+            event.delta = msgspec.convert(fields, _Delta)
         for name in ("content_block", "message", "usage"):
             if name in body:
                 setattr(event, name, Raw(encode_json(body[name])))
@@ -307,29 +323,6 @@ class MessagesDecoder:
 
 _read_event = msgspec.json.Decoder(_Event).decode
 _read_input = msgspec.json.Decoder(_Input).decode
-_PLAIN = frozenset({"type", "length", "index"})
-_KIND_OF = {"thinking_delta": "thinking", "signature_delta": "thinking"}
-
-
-def _laid_out(block: _Block) -> JsonObject:
-    given = block.given
-    kind = given.get("type")
-    if kind == "text":
-        return {
-            "length": block.length,
-            **{name: value for name, value in given.items() if value is not None and value != []},
-        }
-    if block.position >= 0:
-        kept = {name: value for name, value in given.items() if name not in ("id", "name", "input")}
-        return {"index": block.position, **kept}
-    if kind == "thinking":
-        return {**given, "thinking": "".join(block.pieces)}
-    if block.pieces:
-        try:
-            return {**given, "input": read_json("".join(block.pieces).encode("utf-8", "replace"))}
-        except ValueError:
-            return given
-    return given
 
 
 def _text(value: JsonValue) -> str:

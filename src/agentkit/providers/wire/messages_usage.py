@@ -1,0 +1,71 @@
+"""Counts the usage that one answer of the Messages protocol reports."""
+
+from __future__ import annotations
+
+from agentkit.core.contracts import JsonObject, JsonValue, Usage
+
+__all__ = ["MessagesUsage"]
+
+_TOKENS = frozenset(
+    {
+        "input_tokens",
+        "output_tokens",
+        "cache_read_input_tokens",
+        "cache_creation_input_tokens",
+        "ephemeral_1h_input_tokens",
+        "thinking_tokens",
+    }
+)
+_INSIDE = ("cache_creation", "output_tokens_details")
+
+
+class MessagesUsage:
+    """Holds the last value of each number; one that is absent or null later keeps what was said before."""
+
+    __slots__ = ("_tokens", "_units", "tier")
+
+    def __init__(self) -> None:
+        self._tokens: dict[str, int] = {}
+        self._units: dict[str, int] = {}
+        self.tier: str | None = None
+
+    def count(self, usage: JsonObject) -> None:
+        """Take the usage object of one event."""
+        self._take(usage)
+        for name in _INSIDE:
+            if isinstance(inner := usage.get(name), dict):
+                self._take(inner)
+        if isinstance(tools := usage.get("server_tool_use"), dict):
+            for name, value in tools.items():
+                if (number := _whole(value)) is not None:
+                    self._units[name] = number
+        if isinstance(tier := usage.get("service_tier"), str):
+            self.tier = tier
+
+    def total(self) -> Usage:
+        """Return it all; input counts cache reads and writes too, `units` what the server's own tools were asked."""
+        found = self._tokens
+        if not found:
+            return Usage(None, None, None, None, None, None)
+        ordinary = found.get("input_tokens")
+        read, written = found.get("cache_read_input_tokens", 0), found.get("cache_creation_input_tokens", 0)
+        return Usage(
+            None if ordinary is None else ordinary + read + written,
+            found.get("output_tokens"),
+            read,
+            written,
+            found.get("ephemeral_1h_input_tokens", 0),
+            found.get("thinking_tokens", 0),
+            units=tuple(sorted((name, number) for name, number in self._units.items() if number)),
+        )
+
+    def _take(self, numbers: JsonObject) -> None:
+        for name in _TOKENS & numbers.keys():
+            if (number := _whole(numbers[name])) is not None:
+                self._tokens[name] = number
+
+
+def _whole(value: JsonValue) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
