@@ -8,6 +8,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from agentkit.cognition.job import Job
+from agentkit.cognition.transcript import NOT_RUN, last_text
 from agentkit.core.contracts import (
     Adjustment,
     AgentResult,
@@ -41,7 +42,6 @@ from agentkit.observe import log_event
 __all__ = ["Cognition", "Run"]
 
 _CUTS = (Cancelled, DeadlineExceeded)
-NOT_RUN = "Not run: no tool may be used here."
 
 
 class Run:
@@ -292,17 +292,8 @@ class Run:
         )
 
     def text(self) -> str:
-        """Return the text of the last answer, with all its parts when the model paused in between.
-
-        It is empty when the last word was not the model's.
-        """
-        parts: list[str] = []
-        for message in reversed(self.state.messages):
-            if isinstance(message, AssistantMessage) and len(parts) < max(1, self.state.turn):
-                parts.append(message.content)
-            elif parts or not isinstance(message, ToolMessage) or message.content != NOT_RUN:
-                break
-        return parts[0] if len(parts) == 1 else "".join(reversed(parts))
+        """Return the text of the last answer, empty when the last word was not the model's."""
+        return last_text(self.state.messages, self.state.turn)
 
     def refuse_calls(self) -> None:
         """Answer the calls of a last message that may use no tool, so that the transcript stays whole."""

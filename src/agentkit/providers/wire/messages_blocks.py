@@ -82,8 +82,8 @@ class Block:
             given["citations"] = [*(before if isinstance(before, list) else ()), *self._citations]
         kind = given.get("type")
         if kind == "text":
-            kept = {name: value for name, value in given.items() if value is not None and value != []}
-            return {"length": self.length, **kept}
+            said = {name: value for name, value in given.items() if value is not None and value != []}
+            return {"length": self.length, **said}
         if self.position >= 0:
             kept = {name: value for name, value in given.items() if name not in ("id", "name", "input")}
             return {"index": self.position, **kept}

@@ -164,12 +164,12 @@ class MessagesDecoder:
         elif kind == "message_stop":
             self.done = True
         elif kind != "ping":
-            self._unknown(kind, data)
+            self._unknown(kind, data, frame)
 
-    def _unknown(self, kind: str, data: bytes) -> None:
+    def _unknown(self, kind: str, data: bytes, frame: bytes) -> None:
         """Raise for an error; other kinds of events are newer than this reader and mean nothing to it."""
         body = self._json(data)
-        if kind == "error" or "error" in body:
+        if kind == "error" or "error" in body or data_of(frame)[0] == b"error":
             raise with_usage(error_of_body(body), self.usage())
 
     def _begin(self, message: JsonObject, events: list[ChatEvent]) -> None:
