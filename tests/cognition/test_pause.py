@@ -113,7 +113,7 @@ async def test_streamed_is_what_asked_is() -> None:
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_a_pause_survives_a_stop(kind: str, tmp_path: object) -> None:
     """A run whose money ends at a pause is resumed there; the part it had is neither asked for nor paid again."""
-    store = "memory" if kind == "memory" else f"sqlite:{tmp_path}/runs.db"
+    store = None if kind == "memory" else f"sqlite:{tmp_path}/runs.db"
     model = ScriptedModel([paused("one ", Usage(1_000_000, 0)), Reply("two", usage=Usage(10, 10))])
     agent = Agent("a", Binding(model, price=PRICE))
     async with CallRuntime(store=store) as calls:
