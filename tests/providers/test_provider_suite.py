@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from typing import Any
 
 import anthropic
 import httpx
@@ -13,7 +14,7 @@ import pytest
 
 from agentkit.core.contracts import Call, ChatEvent, ChatRequest, LLMPort
 from agentkit.providers.model import HttpModel, build_model
-from agentkit.providers.profiles import find_profile
+from agentkit.providers.profiles import WireProtocol, find_profile
 from agentkit.testing.provider_suite import PROVIDER_CHECKS, Check
 
 KEY = "secret-of-loopback"
@@ -36,31 +37,36 @@ class Owned:
         await self.close()  # type: ignore[misc]
 
 
-def over_default(protocol: str, url: str) -> LLMPort:
-    return build_model(find_profile(protocol), base_url=url, api_key=KEY)
+def built(protocol: WireProtocol, **where: Any) -> HttpModel:
+    profile = find_profile("anthropic" if protocol == "messages" else "openai")
+    return build_model(profile, protocol=protocol, **where)
 
 
-def over_httpx(protocol: str, url: str) -> LLMPort:
+def over_default(protocol: WireProtocol, url: str) -> LLMPort:
+    return built(protocol, base_url=url, api_key=KEY)
+
+
+def over_httpx(protocol: WireProtocol, url: str) -> LLMPort:
     client = httpx.AsyncClient()
-    return Owned(build_model(find_profile(protocol), base_url=url, api_key=KEY, client=client), client.aclose)
+    return Owned(built(protocol, base_url=url, api_key=KEY, client=client), client.aclose)
 
 
-def over_httpx2(protocol: str, url: str) -> LLMPort:
+def over_httpx2(protocol: WireProtocol, url: str) -> LLMPort:
     client = httpx2.AsyncClient()
-    return Owned(build_model(find_profile(protocol), base_url=url, api_key=KEY, client=client), client.aclose)
+    return Owned(built(protocol, base_url=url, api_key=KEY, client=client), client.aclose)
 
 
-def over_sdk(protocol: str, url: str) -> LLMPort:
-    if protocol == "openai":
-        client = openai.AsyncOpenAI(api_key=KEY, base_url=url)
-    else:
-        client = anthropic.AsyncAnthropic(api_key=KEY, base_url=url.removesuffix("/v1"))
-    return Owned(build_model(find_profile(protocol), client=client), client.close)
+def over_sdk(protocol: WireProtocol, url: str) -> LLMPort:
+    if protocol == "messages":
+        claude = anthropic.AsyncAnthropic(api_key=KEY, base_url=url.removesuffix("/v1"))
+        return Owned(built(protocol, client=claude), claude.close)
+    client = openai.AsyncOpenAI(api_key=KEY, base_url=url)
+    return Owned(built(protocol, client=client), client.close)
 
 
 @pytest.mark.parametrize("check", PROVIDER_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("protocol", ["openai", "anthropic"])
+@pytest.mark.parametrize("protocol", ["chat", "messages", "responses"])
 @pytest.mark.parametrize("make", [over_default, over_httpx, over_httpx2, over_sdk], ids=lambda make: make.__name__)
-async def test_conforms(make: Callable[[str, str], LLMPort], protocol: str, check: Check) -> None:
+async def test_conforms(make: Callable[[WireProtocol, str], LLMPort], protocol: WireProtocol, check: Check) -> None:
     """Every protocol over every transport passes every check."""
     await check(lambda url: make(protocol, url))

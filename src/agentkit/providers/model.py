@@ -14,7 +14,7 @@ from agentkit.catalog import DEFAULT_CAPABILITIES, CapabilityTable
 from agentkit.core.contracts import Adjustment, Call, ChatEvent, ChatRequest, Message, ToolMessage
 from agentkit.errors import ConfigurationError, ProviderError, StreamBroken
 from agentkit.providers.history import guard_history
-from agentkit.providers.profiles import PROFILES, Profile
+from agentkit.providers.profiles import PROFILES, Profile, WireProtocol, speaking
 from agentkit.providers.schema_tools import SchemaTools
 from agentkit.providers.transports.port import DEFAULT_TIMEOUTS, Headers, HttpResponse, HttpTransport, Timeouts
 from agentkit.providers.transports.select import transport_for
@@ -210,6 +210,7 @@ def build_model(
     base_url: str | None = None,
     api_key: str | None = None,
     client: object | None = None,
+    protocol: WireProtocol | None = None,
     capabilities: CapabilityTable = DEFAULT_CAPABILITIES,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
     connections: int = 1000,
@@ -220,26 +221,31 @@ def build_model(
 
     The key is `api_key`, else the profile's environment variable; that variable is not read for another base_url,
     so a vendor's key never reaches another server. `client` is an httpx, httpx2, openai or anthropic async client,
-    which stays yours to close and, when it is an SDK's, brings address and key. `timeouts` are seconds, `connections`
-    the most at once per event loop; both are for the default transport. `provider` and `default_model` name calls that
-    bring no route. Raises ConfigurationError naming the missing variable or address.
+    which stays yours to close and, when it is an SDK's, brings address and key. `protocol` is one of those the server
+    speaks, None its first; nothing is sent in another. `timeouts` are seconds, `connections` the most at once per
+    event loop; both are for the default transport. `provider` and `default_model` name calls that bring no route.
+    Raises ConfigurationError naming the missing variable or address, or the protocols there are.
     """
     transport = transport_for(
         client, base_url, profile.base_url, api_key=api_key, timeouts=timeouts, connections=connections
     )
     if not transport.base_url:
         raise ConfigurationError(f"{profile.name} has no address of its own; pass base_url='http://host:port/v1'.")
-    if transport.protocol not in (None, profile.protocol):
-        raise ConfigurationError(f"client={type(client).__qualname__} speaks another protocol than {profile.name}.")
     own = _host(transport.base_url) == _host(profile.base_url)
-    cloud = transport.protocol is not None and any(name in type(client).__name__ for name in _CLOUDS)
+    cloud = bool(transport.protocols) and any(name in type(client).__name__ for name in _CLOUDS)
     dialect = profile if own or cloud or not profile.elsewhere else PROFILES[profile.elsewhere]
     if dialect is not profile:
         dialect = msgspec.structs.replace(dialect, tools=profile.tools)
+    dialect = speaking(dialect, protocol)
+    if transport.protocols and dialect.protocol not in transport.protocols:
+        raise ConfigurationError(
+            f"client={type(client).__qualname__} speaks {' and '.join(transport.protocols)}, another protocol than "
+            f"{profile.name}'s {dialect.protocol}."
+        )
     return HttpModel(
         dialect,
         transport,
-        key=_key(profile, api_key, own=own and not transport.brings_auth) if transport.protocol is None else None,
+        key=_key(profile, api_key, own=own and not transport.brings_auth) if not transport.protocols else None,
         capabilities=capabilities,
         provider=provider or profile.name,
         default_model=default_model,

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from agentkit.errors import ConfigurationError
 
-__all__ = ["PROFILES", "CallIdStyle", "NullContent", "Profile", "WireProtocol", "find_profile"]
+__all__ = ["PROFILES", "CallIdStyle", "NullContent", "Profile", "WireProtocol", "find_profile", "speaking"]
 
-WireProtocol: TypeAlias = Literal["chat", "messages"]
+WireProtocol: TypeAlias = Literal["chat", "messages", "responses"]
 NullContent: TypeAlias = Literal["null", "empty", "omit"]
 CallIdStyle: TypeAlias = Literal["any", "word", "nine"]
 
@@ -20,6 +20,7 @@ CallIdStyle: TypeAlias = Literal["any", "word", "nine"]
 class Profile(Struct, frozen=True, kw_only=True):
     """One server's dialect.
 
+    `protocol` is the one spoken unless another of `protocols`, all that the server speaks, is asked for;
     `key_variables` are tried in order when no key is given; `null_content` is how an assistant message with calls and
     no text is written; `call_ids` is which ids it takes ("word": letters, digits, _ and -; "nine": nine letters or
     digits); `echo_reasoning` sends reasoning_content back inside a tool loop; `tools` "schema" makes tool calls through
@@ -27,11 +28,13 @@ class Profile(Struct, frozen=True, kw_only=True):
     JSON mode; `rejects` are body fields that are left out; `elsewhere` is the profile for a base_url that is not the
     server's own; `reports_model` False ignores the model name in answers; `keeps_connections` False asks for a new
     connection each time, for a server that closes them without saying so; `max_tokens` is sent when the request and
-    the capability table name none, 0 sends nothing.
+    the capability table name none, 0 sends nothing. With Responses, `output_parts` writes what the model said before
+    as parts instead of text, and `chat_format` puts a schema where Chat Completions has it.
     """
 
     name: str
     protocol: WireProtocol = "chat"
+    protocols: tuple[WireProtocol, ...] = ("chat",)
     base_url: str = ""
     key_variables: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
@@ -48,13 +51,17 @@ class Profile(Struct, frozen=True, kw_only=True):
     rejects: frozenset[str] = frozenset()
     reports_model: bool = True
     keeps_connections: bool = True
+    output_parts: bool = False
+    chat_format: bool = False
 
 
-_COMPATIBLE = Profile(name="openai-compatible", null_content="empty", strict_tools=False)
+_ALL: tuple[WireProtocol, ...] = ("chat", "responses", "messages")
+_COMPATIBLE = Profile(name="openai-compatible", protocols=_ALL, null_content="empty", strict_tools=False)
 
 _ROWS = (
     Profile(
         name="openai",
+        protocols=("chat", "responses"),
         base_url="https://api.openai.com/v1",
         key_variables=("OPENAI_API_KEY",),
         elsewhere="openai-compatible",
@@ -65,6 +72,7 @@ _ROWS = (
     Profile(
         name="anthropic",
         protocol="messages",
+        protocols=("messages",),
         base_url="https://api.anthropic.com",
         key_variables=("ANTHROPIC_API_KEY",),
         headers=(("anthropic-version", "2026-10-21"),),
@@ -83,10 +91,11 @@ _ROWS = (
     ),
     Profile(
         name="groq",
+        protocols=("chat", "responses"),
         base_url="https://api.groq.com/openai/v1",
         key_variables=("GROQ_API_KEY",),
         max_tokens_field="max_completion_tokens",
-        rejects=frozenset({"metadata"}),
+        rejects=frozenset({"metadata", "include", "store"}),
     ),
     Profile(
         name="mistral",
@@ -99,6 +108,7 @@ _ROWS = (
     ),
     Profile(
         name="openrouter",
+        protocols=("chat", "responses"),
         base_url="https://openrouter.ai/api/v1",
         key_variables=("OPENROUTER_API_KEY",),
         strict_tools=True,
@@ -112,21 +122,26 @@ _ROWS = (
     ),
     Profile(
         name="fireworks",
+        protocols=("chat", "responses"),
         base_url="https://api.fireworks.ai/inference/v1",
         key_variables=("FIREWORKS_API_KEY",),
         rejects=frozenset({"parallel_tool_calls"}),
     ),
     Profile(
         name="xai",
+        protocols=("chat", "responses"),
         base_url="https://api.x.ai/v1",
         key_variables=("XAI_API_KEY",),
         max_tokens_field="max_completion_tokens",
     ),
-    Profile(name="vllm", base_url="http://127.0.0.1:8000/v1", null_content="null"),
-    Profile(name="ollama", base_url="http://127.0.0.1:11434/v1", null_content="empty"),
-    Profile(name="lmstudio", base_url="http://127.0.0.1:1234/v1", null_content="empty"),
+    Profile(name="vllm", protocols=_ALL, base_url="http://127.0.0.1:8000/v1", null_content="null"),
+    Profile(name="ollama", protocols=_ALL, base_url="http://127.0.0.1:11434/v1", null_content="empty"),
+    Profile(name="lmstudio", protocols=_ALL, base_url="http://127.0.0.1:1234/v1", null_content="empty"),
     Profile(
         name="llamacpp",
+        protocols=_ALL,
+        output_parts=True,
+        chat_format=True,
         base_url="http://127.0.0.1:8080/v1",
         null_content="null",
         reports_model=False,
@@ -136,6 +151,7 @@ _ROWS = (
 
 PROFILES: dict[str, Profile] = {row.name: row for row in _ROWS}
 _SCHEMA = "+schema"
+_MESSAGES_CAP = 8192  # the protocol requires a cap
 
 
 def find_profile(name: str) -> Profile:
@@ -152,3 +168,18 @@ def find_profile(name: str) -> Profile:
             f"Unknown provider {base!r}; {hint} For another compatible server use 'openai:MODEL' with base_url=."
         )
     return replace(profile, tools="schema") if name.endswith(_SCHEMA) else profile
+
+
+def speaking(profile: Profile, protocol: WireProtocol | None) -> Profile:
+    """Return the profile in this protocol, its own for None; raises ConfigurationError naming those it speaks."""
+    if protocol is None or protocol == profile.protocol:
+        return profile
+    if protocol not in profile.protocols:
+        known = " and ".join(repr(name) for name in profile.protocols)
+        raise ConfigurationError(
+            f"protocol={protocol!r}: {profile.name} speaks {known}; choose of these, or leave protocol out."
+        )
+    if protocol == "messages":
+        versioned = (*profile.headers, *PROFILES["anthropic"].headers)
+        return replace(profile, protocol=protocol, max_tokens=profile.max_tokens or _MESSAGES_CAP, headers=versioned)
+    return replace(profile, protocol=protocol)

@@ -34,7 +34,7 @@ class AiohttpTransport:
     """
 
     brings_auth = False
-    protocol = None
+    protocols = ()
 
     def __init__(self, base_url: str, *, timeouts: Timeouts = DEFAULT_TIMEOUTS, connections: int = 1000) -> None:
         self.base_url = base_url.rstrip("/")

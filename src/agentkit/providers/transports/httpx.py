@@ -56,7 +56,7 @@ class HttpxTransport:
     library's default timeout of 5 seconds, too short for a model that thinks, gets `timeouts` for each request.
     """
 
-    protocol = None
+    protocols = ()
 
     def __init__(self, client: HttpxClient, base_url: str, *, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
         self.base_url = base_url.rstrip("/")

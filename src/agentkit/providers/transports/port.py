@@ -71,8 +71,8 @@ class HttpTransport(Protocol):
         ...
 
     @property
-    def protocol(self) -> WireProtocol | None:
-        """Return the one protocol this client speaks, None when it speaks any."""
+    def protocols(self) -> tuple[WireProtocol, ...]:
+        """Return the protocols this client speaks, nothing when it speaks any."""
         ...
 
     async def post(self, path: str, headers: Mapping[str, str], body: bytes) -> HttpResponse:

@@ -61,7 +61,7 @@ class SdkTransport:
         self._plain = type(client).__name__ in _PLAIN  # variants read the body's model and stream, so they get a dict
         self._loop = OneLoop()
         anthropic = any(kind.__module__.partition(".")[0] == "anthropic" for kind in type(client).__mro__)
-        self.protocol: WireProtocol = "messages" if anthropic else "chat"
+        self.protocols: tuple[WireProtocol, ...] = ("messages",) if anthropic else ("chat", "responses")
         self.base_url = str(self._client.base_url).rstrip("/")
 
     async def post(self, path: str, headers: Mapping[str, str], body: bytes) -> HttpxResponse:

@@ -111,15 +111,29 @@ class CallAssembly:
             call.name = name
         if arguments:
             call.pieces.append(arguments)
-        if not call.name:
-            return None
-        if not call.id:
-            call.id = self._unique(call)
-        new = call.pieces[call.told :]
-        if call.told and not new:
-            return None
-        call.told = len(call.pieces)
-        return ToolCallDelta(call.position, call.id, call.name, new[0] if len(new) == 1 else "".join(new))
+        return self._told(call)
+
+    def open(self, given: str, name: str) -> tuple[int, ToolCallDelta | None]:
+        """Begin a call whose pieces say themselves which call they belong to; returns its position and what to tell."""
+        position = len(self._calls)
+        return position, self.add(position, given, name, None)
+
+    def extend(self, position: int, arguments: str) -> ToolCallDelta | None:
+        """Take the next piece of the arguments of the call at this position."""
+        call = self._calls[position]
+        call.pieces.append(arguments)
+        return self._told(call)
+
+    def settle(self, position: int, given: str, name: str, arguments: str) -> ToolCallDelta | None:
+        """Take the call as a whole in place of its pieces, nothing for what is empty; returns what was not told yet."""
+        call = self._calls[position]
+        call.given, call.name = call.given or given, call.name or name
+        so_far = "".join(call.pieces)
+        if arguments and arguments != so_far:
+            rest = arguments[len(so_far) :] if arguments.startswith(so_far) else ""
+            call.pieces = [so_far, rest] if so_far and rest else [arguments]
+            call.told = 1 if call.told else 0
+        return self._told(call)
 
     def finish(self, *, cut: bool) -> tuple[tuple[ToolCall, ...], list[ToolCallReady]]:
         """Return every call, and those that may run; `cut` says that the answer hit its token limit.
@@ -143,6 +157,19 @@ class CallAssembly:
                     calls[-1] = call
                 ready.append(ToolCallReady(open_call.position, call))
         return tuple(calls), ready
+
+    def _told(self, call: _Open) -> ToolCallDelta | None:
+        """Return what the call holds and was not told; the first time also when that is only its name."""
+        if not call.name:
+            return None
+        first = not call.id
+        if first:
+            call.id = self._unique(call)
+        new = call.pieces[call.told :]
+        if not new and not first:
+            return None
+        call.told = len(call.pieces)
+        return ToolCallDelta(call.position, call.id, call.name, new[0] if len(new) == 1 else "".join(new))
 
     def _call_of(self, index: int | None, given: str, name: str, arguments: str) -> _Open | None:
         """Return the call this piece belongs to, None for a piece that repeats what is known."""

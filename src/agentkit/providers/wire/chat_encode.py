@@ -30,7 +30,7 @@ from agentkit.providers.wire.chat_decode import ECHO_KIND
 from agentkit.providers.wire.clean import data_url, encode_json, whole_arguments
 from agentkit.providers.wire.writing import BodyWriter
 
-__all__ = ["ChatWriter"]
+__all__ = ["ChatWriter", "is_strict", "schema_instruction"]
 
 
 class ChatWriter(BodyWriter):
@@ -47,7 +47,7 @@ class ChatWriter(BodyWriter):
         written = [Raw(kept.get(message) or kept.put(message, self._message(message))) for message in messages]
         profile = self._profile
         if request.output is not None and profile.schemas == "prompt":
-            written.insert(0, Raw(encode_json({"role": "system", "content": _instruction(request.output)})))
+            written.insert(0, Raw(encode_json({"role": "system", "content": schema_instruction(request.output)})))
         body: dict[str, object] = {"model": self._model, "messages": written}
         if request.stream:
             body["stream"] = True
@@ -92,7 +92,7 @@ class ChatWriter(BodyWriter):
             return {"type": "json_object"}
         schema: JsonObject = {"name": output.name, "schema": output.schema}
         if self._profile.schemas == "strict":
-            schema["strict"] = _is_strict(output.schema) if output.strict is None else output.strict
+            schema["strict"] = is_strict(output.schema) if output.strict is None else output.strict
         return {"type": "json_schema", "json_schema": schema}
 
     def _message(self, message: Message) -> bytes:
@@ -157,7 +157,8 @@ def _result(content: str | tuple[Part, ...]) -> str:
     return "\n".join(filter(None, (text_of(content), note)))
 
 
-def _instruction(output: OutputSpec) -> str:
+def schema_instruction(output: OutputSpec) -> str:
+    """Return the prompt that stands for a schema where the server enforces none."""
     schema = encode_json(output.schema).decode()
     return f"Answer with one JSON object, and nothing else, that fits this JSON Schema ({output.name}):\n{schema}"
 
@@ -167,7 +168,7 @@ _MAPS = ("properties", "$defs", "definitions")
 _SINGLE = ("items", "not", "additionalProperties")
 
 
-def _is_strict(schema: JsonValue) -> bool:
+def is_strict(schema: JsonValue) -> bool:
     """Return whether every object in the schema forbids further properties and requires all it has."""
     if not isinstance(schema, dict):
         return True
@@ -190,4 +191,4 @@ def _is_strict(schema: JsonValue) -> bool:
     for name in _MAPS:
         found = schema.get(name)
         children += found.values() if isinstance(found, dict) else ()
-    return all(_is_strict(child) for child in children)
+    return all(is_strict(child) for child in children)

@@ -15,6 +15,8 @@ from agentkit.providers.wire.fold import Asked, Decoder
 from agentkit.providers.wire.messages_decode import MessagesDecoder
 from agentkit.providers.wire.messages_encode import MessagesWriter
 from agentkit.providers.wire.replay import Replay
+from agentkit.providers.wire.responses_decode import ResponsesDecoder
+from agentkit.providers.wire.responses_encode import ResponsesWriter
 
 __all__ = ["CODECS", "Codec", "Writer"]
 
@@ -48,4 +50,5 @@ class Codec(Struct, frozen=True):
 CODECS: Final[dict[WireProtocol, Codec]] = {
     "chat": Codec("/chat/completions", ChatWriter, ChatDecoder),
     "messages": Codec("/v1/messages", MessagesWriter, MessagesDecoder),
+    "responses": Codec("/responses", ResponsesWriter, ResponsesDecoder),
 }

@@ -67,7 +67,7 @@ class Decoder(Protocol):
 
 
 class Fold:
-    """The answer so far; both protocols write into it."""
+    """The answer so far; every protocol writes into it."""
 
     __slots__ = (
         "asked",
@@ -165,7 +165,7 @@ class Fold:
             return
         if raw in ("tool_calls", "tool_use", "function_call"):
             raise malformed_turn("it ends for tool calls and has none")
-        if self.asked.after_tools and usage.output_tokens == 0 and raw in ("stop", "end_turn"):
+        if self.asked.after_tools and usage.output_tokens == 0 and raw in ("stop", "end_turn", "completed"):
             raise malformed_turn("an empty answer of 0 tokens follows the tools' results")
 
 
