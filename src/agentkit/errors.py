@@ -132,7 +132,9 @@ class ProviderError(AgentkitError):
     """The model's side failed.
 
     `retryable` says whether the same request may succeed later; `accepted` is False only when the provider
-    provably did no work; `retry_after` is seconds; texts never contain credentials.
+    provably did no work; `retry_after` is seconds; texts never contain credentials. `attempts` counts the requests
+    made for the call, 0 when nobody counted; `tried` tells of each model of the binding in order: `provider`,
+    `model`, and either `error`, `message`, `status`, `code` and `attempts`, or why it was `skipped`.
     """
 
     retryable_by_default = True
@@ -161,6 +163,15 @@ class ProviderError(AgentkitError):
         self.retryable = self.retryable_by_default if retryable is None else retryable
         self.accepted = accepted
         self.headers: Mapping[str, str] = headers or {}
+        self.attempts = 0
+        self.tried: Sequence[Mapping[str, object]] = ()
+
+    def __str__(self) -> str:
+        if self.attempts < 2 and len(self.tried) < 2:
+            return self.message
+        names = ", ".join(f"{one['provider']}:{one['model']}" for one in self.tried)
+        requests = "1 attempt" if self.attempts == 1 else f"{self.attempts} attempts"
+        return f"{self.message} (after {requests}{f' with {names}' if names else ''})"
 
 
 class AuthFailed(ProviderError):

@@ -8,13 +8,16 @@ from contextvars import ContextVar
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import agentkit.middleware
-from agentkit.core.contracts import ChatEnd, Decision
+from agentkit.core.contracts import ChatEnd, Decision, HedgePolicy, RetryPolicy, Route
+from agentkit.core.runtime.breaker import Breaker
 from agentkit.core.runtime.metering.budget import Budget
 from agentkit.core.runtime.services import Services
 from agentkit.errors import ConfigurationError
 from agentkit.middleware.fallback import fallback
+from agentkit.middleware.hedge import hedge
 from agentkit.middleware.meter import meter
 from agentkit.middleware.order import CHAT_ORDER, TOOL_ORDER, in_order
 from agentkit.middleware.policy import chat_policy, policy
@@ -34,7 +37,37 @@ def allow(call):
     return Decision.allow()
 
 
-CHAT = [meter, retry, fallback, trace, lambda: trace(capture_text=True), chat_policy, lambda: chat_policy([allow])]
+class Port:
+    """The rest of a chain as a model port."""
+
+    def __init__(self, call_next) -> None:
+        self.stream = call_next
+
+
+class with_fallbacks:  # noqa: N801
+    """The fallback layer for a call whose route has a fallback, both leading to the model under test."""
+
+    def __call__(self, call, call_next):
+        route = Route(Port(call_next), "first", "p", fallback=(Route(Port(call_next), "second", "p"),))
+        return fallback()(replace(call, route=route), lambda trial: trial.route.port.stream(call))
+
+    def __repr__(self) -> str:
+        return "fallback() of two routes"
+
+
+CHAT = [
+    meter,
+    retry,
+    lambda: retry(RetryPolicy(max_attempts=1), breaker=Breaker()),
+    fallback,
+    with_fallbacks,
+    lambda: hedge(HedgePolicy(after=3600)),
+    lambda: hedge(HedgePolicy(after=3600), breaker=Breaker()),
+    trace,
+    lambda: trace(capture_text=True),
+    chat_policy,
+    lambda: chat_policy([allow]),
+]
 TOOL = [policy, lambda: policy([allow]), retry_tools, timeout, lambda: timeout(60), trace_tools]
 
 
@@ -91,7 +124,7 @@ def test_layers_are_sorted_into_the_one_order():
     """Whatever order they are given in, layers come out outermost first, and unknown names are refused."""
     assert in_order({"meter": 3, "trace": 1, "retry": 2}, CHAT_ORDER) == (1, 2, 3)
     assert in_order({"timeout": 2, "policy": 1}, TOOL_ORDER) == (1, 2)
-    assert CHAT_ORDER == ("trace", "policy", "guard", "memoize", "fallback", "plan", "retry", "meter")
+    assert CHAT_ORDER == ("trace", "policy", "guard", "memoize", "fallback", "plan", "retry", "hedge", "meter")
     assert TOOL_ORDER == ("trace", "policy", "egress", "journal", "audit", "retry", "timeout")
     with pytest.raises(ConfigurationError, match="'cache'"):
         in_order({"cache": 1}, CHAT_ORDER)

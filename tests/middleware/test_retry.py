@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentkit import Binding, CallRuntime
 from agentkit.core.contracts import (
     AttemptEnded,
+    Call,
     CallKey,
     ChatEnd,
     ChatRequest,
@@ -17,6 +21,7 @@ from agentkit.core.contracts import (
     RetryPolicy,
     TextDelta,
     ToolCall,
+    ToolCallDelta,
     ToolEnded,
     ToolProgress,
     ToolRequest,
@@ -25,14 +30,51 @@ from agentkit.core.contracts import (
     ToolStarted,
     UserMessage,
 )
+from agentkit.core.runtime.backoff import Backoff
 from agentkit.core.runtime.cancel import CancellationToken
 from agentkit.core.runtime.metering.budget import Budget
-from agentkit.errors import AuthFailed, Cancelled, DeadlineExceeded, Overloaded, RateLimited, StreamBroken, ToolError
+from agentkit.core.runtime.services import Services
+from agentkit.errors import (
+    AuthFailed,
+    BadRequest,
+    Cancelled,
+    ContextOverflow,
+    DeadlineExceeded,
+    Overloaded,
+    RateLimited,
+    Refused,
+    StreamBroken,
+    ToolError,
+)
 from agentkit.middleware.meter import meter
 from agentkit.middleware.retry import retry, retry_tools
-from agentkit.testing import Fault, ManualClock, Reply, ScriptedModel, make_context
+from agentkit.observe import OtelTrace
+from agentkit.providers.model import build_model
+from agentkit.providers.profiles import find_profile
+from agentkit.providers.wire.failure import malformed_turn
+from agentkit.stores.memory import MemoryLedgerStore
+from agentkit.testing import Fault, ManualClock, Reply, ScriptedModel, capture_spans, make_context
+from agentkit.testing.loopback import HttpAnswer, LoopbackServer
+from agentkit.testing.turns import Turn
 
 REQUEST = ChatRequest((UserMessage("hi"),))
+PERMANENT = [
+    BadRequest("no such field"),
+    ContextOverflow("too long"),
+    AuthFailed("wrong key"),
+    RateLimited("no credit", retryable=False, retry_after=1.0),
+    Refused("I will not"),
+]
+HINTS = [
+    ("retry-after-ms", "1500"),
+    ("retry-after", "2"),
+    ("retry-after", format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)),
+    ("retry-after", "-1"),
+    ("retry-after", "nan"),
+    ("retry-after", "inf"),
+    ("retry-after", "soon"),
+    ("retry-after", "Sat, 01 Jan 2000 00:00:00 GMT"),
+]
 
 
 def a_context(model, clock, **fields):
@@ -53,7 +95,7 @@ async def streamed(ctx, into):
             into.append(event)
 
 
-async def test_a_failure_after_the_preamble_is_repeated_behind_one_start():
+async def test_b71_a_failure_after_the_preamble_is_repeated_behind_one_start():
     """Start, then an overload: the second attempt's start is the only one seen, and both attempts are told."""
     clock, seen = ManualClock(), []
     model = ScriptedModel([Fault(Overloaded("busy"), after=1), Reply("fine", chunk=9)], clock=clock)
@@ -65,36 +107,75 @@ async def test_a_failure_after_the_preamble_is_repeated_behind_one_start():
     assert clock.slept == [0.25] and len(model.requests) == 2
 
 
-async def test_nothing_is_repeated_after_the_first_visible_event():
+async def test_b70_nothing_is_repeated_after_the_first_visible_event():
     """A stream that broke after a word raises; the words are not written twice."""
     clock, seen = ManualClock(), []
     model = ScriptedModel([Fault(StreamBroken("reset"), after=2)], clock=clock)
     task = await finished(clock, streamed(a_context(model, clock), seen))
     assert isinstance(task.exception(), StreamBroken) and len(model.requests) == 1
     assert [type(event) for event in seen] == [ChatStart, TextDelta, AttemptEnded]
+    assert task.exception().attempts == 1
+
+
+async def test_b70_arguments_of_a_call_are_never_begun_twice():
+    """A stream that broke inside a tool call's arguments raises; no second run of them reaches the consumer."""
+    clock, seen = ManualClock(), []
+    wish = ToolCall("c1", "run", '{"code": "print(1)"}')
+    model = ScriptedModel([Fault(StreamBroken("reset"), after=2, reply=Reply("", (wish,))), wish], clock=clock)
+    task = await finished(clock, streamed(a_context(model, clock), seen))
+    assert isinstance(task.exception(), StreamBroken) and len(model.requests) == 1
+    assert [type(event) for event in seen] == [ChatStart, ToolCallDelta, AttemptEnded]
 
 
 async def test_attempts_are_counted_by_the_policy_alone():
-    """An endpoint that is always busy is asked three times for a policy of three, with growing waits."""
+    """An endpoint that is always busy is asked three times for a policy of three, with growing waits; the error says so."""
     clock = ManualClock()
     model = ScriptedModel([RateLimited("slow down")] * 5, clock=clock)
     ctx = a_context(model, clock)
     task = await finished(clock, ctx.invoker.chat(REQUEST, ctx))
-    assert isinstance(task.exception(), RateLimited)
+    error = task.exception()
+    assert type(error) is RateLimited and error.attempts == 3 and str(error) == "slow down (after 3 attempts)"
     assert len(model.requests) == 3 == len(ctx.account.records) and clock.slept == [0.25, 0.5]
 
 
-async def test_what_cannot_pass_is_not_repeated():
-    """A wrong key fails at once."""
+async def test_b73_requests_on_the_wire_are_the_attempts_that_are_told():
+    """A server that answers 429 for ever gets exactly `max_attempts` requests, each in the account and on the span."""
+    spans = capture_spans()
+    services = Services(trace=OtelTrace(spans.provider))
+    async with LoopbackServer([HttpAnswer(status=429, pieces=(b'{"error": {"message": "slow down"}}',))]) as server:
+        binding = Binding("openai:m", base_url=server.url, api_key="k", price="1/1")
+        policy = RetryPolicy(max_attempts=4, base_delay=0)
+        async with CallRuntime(retry=policy, services=services) as calls:
+            ctx = calls.context("r1")
+            with pytest.raises(RateLimited) as raised:
+                await calls.ask(binding, "hi", ctx=ctx)
+        assert len(server.requests) == raised.value.attempts == 4
+    assert [row.attempt for row in ctx.account.records] == [1, 2, 3, 4]
+    told = [event.name for span in spans.spans for event in span.events if event.name == "retry.attempt"]
+    assert len(told) == 4
+
+
+@pytest.mark.parametrize("error", PERMANENT, ids=lambda error: f"{type(error).__name__} {error.code or ''}".strip())
+async def test_permanent_errors_are_sent_once(error):
+    """A bad request, a wrong key, a used-up account, an overflow and a refusal will not pass by waiting."""
     clock = ManualClock()
-    model = ScriptedModel([AuthFailed("no")] * 2, clock=clock)
+    model = ScriptedModel([error] * 2, clock=clock)
     ctx = a_context(model, clock)
     task = await finished(clock, ctx.invoker.chat(REQUEST, ctx))
-    assert isinstance(task.exception(), AuthFailed) and len(model.requests) == 1
+    assert task.exception() is error and len(model.requests) == 1 and clock.slept == []
+
+
+async def test_a_malformed_turn_is_asked_for_again_within_the_same_cap():
+    """A turn the model got wrong counts as an attempt like any other."""
+    clock = ManualClock()
+    model = ScriptedModel([malformed_turn("no such call")] * 5, clock=clock)
+    ctx = a_context(model, clock)
+    task = await finished(clock, ctx.invoker.chat(REQUEST, ctx))
+    assert task.exception().code == "malformed_turn" and len(model.requests) == task.exception().attempts == 3
 
 
 @pytest.mark.parametrize("asked", [120.0, 1.5])
-async def test_a_wait_is_never_below_what_the_server_asked(asked):
+async def test_b74_a_wait_is_never_below_what_the_server_asked(asked):
     """Retry-After is waited out with the jitter on top of it, also beyond the policy's longest delay."""
     clock = ManualClock()
     ctx = a_context(ScriptedModel([RateLimited("later", retry_after=asked), "ok"], clock=clock), clock)
@@ -102,13 +183,84 @@ async def test_a_wait_is_never_below_what_the_server_asked(asked):
     assert task.result().message.content == "ok" and clock.slept == [asked + 0.25]
 
 
-async def test_a_wait_beyond_the_deadline_fails_at_once_with_the_hint():
-    """A Retry-After of two minutes under a deadline of one raises without sleeping."""
+@pytest.mark.parametrize(
+    ("asked", "deadline", "longest", "waits"),
+    [
+        (120, 60, None, False),  # it does not fit
+        (120, 121, None, True),  # the hint fits, whatever the jitter
+        (3600, None, None, False),  # nobody waits an hour unasked
+        (3600, 7200, None, True),  # unless the run may take that long
+        (3600, 7200, 600, False),  # or its host says how long is too long
+        (3600, None, 3600, True),
+    ],
+)
+async def test_b74_a_hint_is_waited_out_or_the_call_fails_at_once_with_it(asked, deadline, longest, waits):
+    """Nothing is sent before the hint is over; a hint that is too long is on the error, and nobody sleeps."""
     clock = ManualClock()
-    ctx = a_context(ScriptedModel([RateLimited("later", retry_after=120), "ok"], clock=clock), clock, deadline=60)
-    with pytest.raises(RateLimited) as error:
-        await ctx.invoker.chat(REQUEST, ctx)
-    assert error.value.retry_after == 120 and clock.slept == []
+    model = ScriptedModel([RateLimited("later", retry_after=asked), "ok"], clock=clock)
+    layers = [retry(RetryPolicy(max_retry_after=longest), random=lambda: 1.0), meter()]
+    ctx = make_context(model, middleware=layers, clock=clock, deadline=deadline)
+    task = await finished(clock, ctx.invoker.chat(REQUEST, ctx), seconds=4000)
+    if waits:
+        assert task.result().message.content == "ok"
+        assert asked <= clock.slept[0] < (deadline or 4000)
+    else:
+        assert task.exception().retry_after == asked and clock.slept == [] and len(model.requests) == 1
+
+
+async def test_b74_headers_of_all_kinds_reach_the_wait():
+    """Milliseconds, seconds and a date are waited out; nonsense is no hint. The real server's answer carries them."""
+    clock, waited = ManualClock(), []
+    for name, value in HINTS:
+        limited = HttpAnswer(status=429, headers={name: value}, pieces=(b'{"error": {"message": "later"}}',))
+        async with LoopbackServer([limited, Turn(text="fine")]) as server:
+            model = build_model(find_profile("openai"), base_url=server.url, api_key="k", default_model="m")
+            ctx = a_context(model, clock, deadline=100_000)
+            task = asyncio.create_task(ctx.invoker.chat(REQUEST, ctx))
+            while len(clock.slept) == len(waited):  # until it backs off
+                await asyncio.sleep(0.001)
+            waited.append(clock.slept[-1] - 0.25)
+            while not task.done():
+                clock.advance(1000)
+                await asyncio.sleep(0.001)
+            assert (await task).message.content == "fine"
+            await model.aclose()
+    assert waited[:2] == [1.5, 2.0] and 50 < waited[2] <= 60 and waited[3:] == [0.0] * 5
+
+
+async def test_the_time_of_all_attempts_can_be_capped():
+    """`max_elapsed` is counted from the first attempt: no other begins after it."""
+    clock = ManualClock()
+    model = ScriptedModel([Overloaded("busy", retry_after=4)] * 9, clock=clock)
+    layers = [retry(RetryPolicy(max_attempts=9, max_elapsed=10), random=lambda: 0.0), meter()]
+    ctx = make_context(model, middleware=layers, clock=clock)
+    task = await finished(clock, ctx.invoker.chat(REQUEST, ctx))
+    assert isinstance(task.exception(), Overloaded) and clock.slept == [4, 4] and len(model.requests) == 3
+
+
+async def test_the_answer_has_the_rows_of_its_failed_attempts():
+    """`ChatResponse.attempts`, the account and the ledger tell of every attempt behind an answer."""
+    clock = ManualClock()
+    ledger = MemoryLedgerStore()
+    model = ScriptedModel([Overloaded("busy"), RateLimited("slow", accepted=False), "ok"], clock=clock)
+    ctx = a_context(model, clock, services=Services(ledger=ledger))
+    task = await finished(clock, ctx.invoker.chat(REQUEST, ctx))
+    rows = task.result().attempts
+    assert [(row.attempt, row.outcome) for row in rows] == [(1, "error"), (2, "error"), (3, "ok")]
+    assert list(rows) == ctx.account.records == await ledger.read("test")
+
+
+async def test_the_back_off_ends_with_its_caller():
+    """Cancelled from outside while it waits, a call returns at once and leaves nothing behind."""
+    clock = ManualClock()
+    model = ScriptedModel([Overloaded("busy", retry_after=50), "ok"], clock=clock)
+    ctx = a_context(model, clock, budget=Budget("1.00"))
+    task = asyncio.create_task(ctx.invoker.chat(REQUEST, ctx))
+    await clock.run_for(1)
+    task.cancel()
+    await asyncio.wait([task], timeout=5)
+    assert task.cancelled() and clock.pending == 0
+    assert model.open_streams == 0 and ctx.budget.held() == 0 and len(model.requests) == 1
 
 
 async def test_nothing_is_held_between_attempts():
@@ -139,14 +291,28 @@ async def test_a_tripped_token_ends_the_back_off():
     tries=st.integers(1, 2000),
     hint=st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True)),
     share=st.floats(0, 1),
+    longest=st.one_of(st.none(), st.floats(0, 1e6)),
+    left=st.one_of(st.none(), st.floats(0, 1e6)),
 )
-def test_every_wait_lies_between_hint_and_hint_plus_cap(tries, hint, share):
-    """Whatever the server hints and however often it failed, a wait is finite, not negative, and within bounds."""
-    from agentkit.middleware.retry import _wait
+def test_every_wait_is_at_least_the_hint_and_fits(tries, hint, share, longest, left):
+    """Whatever is hinted and however often it failed: a wait covers the hint, is bounded, and ends before the deadline.
 
-    wait = _wait(RetryPolicy(), tries, hint, lambda: share)
+    There is none exactly when the hint alone is too long.
+    """
+    clock = ManualClock()
+    ctx = make_context("x", clock=clock, deadline=left)
+    policy = RetryPolicy(max_attempts=3000, max_retry_after=longest)
+    backoff = Backoff(policy, Call(ctx, REQUEST, "c1"))
+    backoff.tries = tries
+    wait = backoff.next_wait(hint, share)
     least = hint if hint is not None and 0 < hint < float("inf") else 0.0
+    cap = longest if longest is not None else 120.0 if left is None else float("inf")
+    remaining = ctx.remaining_time()
+    if least > cap or (remaining is not None and least >= remaining):
+        assert wait is None
+        return
     assert least <= wait <= least + 30.0
+    assert remaining is None or wait < remaining or wait == least
 
 
 class Flaky:

@@ -16,8 +16,10 @@ from agentkit.cognition import DEFAULT_MAX_TURNS, RunStream
 from agentkit.core.contracts import (
     AgentResult,
     Autonomy,
+    BreakerPolicy,
     ChatMiddleware,
     EventSink,
+    HedgePolicy,
     Meter,
     ModeAdapter,
     ModelSettings,
@@ -65,6 +67,8 @@ class CallRuntime:
         pricing: PriceSource | None = None,
         capabilities: CapabilityTable = DEFAULT_CAPABILITIES,
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008
+        breaker: BreakerPolicy | None = BreakerPolicy(),  # noqa: B008
+        hedge: HedgePolicy | None = None,
         capture_text: bool = False,
         native_tool_policy: NativeToolPolicy = NativeToolPolicy.WARN,
         unpriced_policy: UnpricedPolicy = UnpricedPolicy.REFUSE,
@@ -95,6 +99,8 @@ class CallRuntime:
             chat_middleware=default_chat_stack(
                 prices,
                 retry_policy=retry,
+                breaker_policy=breaker,
+                hedge_policy=hedge,
                 unpriced_policy=unpriced_policy,
                 capture_text=capture_text,
                 admission=Admission(acquire, max_concurrent_cli),

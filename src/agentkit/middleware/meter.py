@@ -159,8 +159,7 @@ class MeterLayer:
         if rates is None:
             self._unpriced(route)
         for other in route.fallback if route is not None else ():
-            if self._rates(ctx, other) is None:
-                self._unpriced(other)
+            self._check_priced(ctx, other, self._rates(ctx, other))
 
     def _unpriced(self, route: Route | None) -> None:
         name = "The Invoker's own model" if route is None else f"{route.provider}:{route.model}"

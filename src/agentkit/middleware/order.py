@@ -9,7 +9,7 @@ from agentkit.errors import ConfigurationError
 
 __all__ = ["CHAT_ORDER", "TOOL_ORDER", "in_order"]
 
-CHAT_ORDER: Final = ("trace", "policy", "guard", "memoize", "fallback", "plan", "retry", "meter")
+CHAT_ORDER: Final = ("trace", "policy", "guard", "memoize", "fallback", "plan", "retry", "hedge", "meter")
 TOOL_ORDER: Final = ("trace", "policy", "egress", "journal", "audit", "retry", "timeout")
 
 L = TypeVar("L")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import random as _random
 from collections.abc import AsyncGenerator, Callable
-from typing import cast
 
 from msgspec.structs import replace
 
@@ -22,46 +20,47 @@ from agentkit.core.contracts import (
     ToolStarted,
     ToolUpdate,
 )
-from agentkit.core.runtime.context import RunContext
-from agentkit.errors import Cancelled, DeadlineExceeded, ProviderError, ToolError
+from agentkit.core.runtime.backoff import Backoff
+from agentkit.core.runtime.breaker import Breaker, Probe
+from agentkit.errors import Cancelled, DeadlineExceeded, Overloaded, ProviderError, ToolError
 
 __all__ = ["Retry", "RetryTools", "retry", "retry_tools"]
-
-_LAST_DOUBLING = 60  # the cap is reached long before; larger powers would only overflow
 
 
 class Retry:
     """Repeats a chat attempt that failed before its first visible event, when the error says that it may pass.
 
     The start of an answer is held back until something visible follows, so consumers see one start. Waits with full
-    jitter, on top of what the server asked for; a wait that does not fit the deadline raises the error at once.
-    Between attempts nothing is held.
+    jitter, on top of what the server asked for; a wait that does not fit raises the error at once, and so does a
+    circuit that `breaker` has open. The error of the last attempt counts them. Between attempts nothing is held.
     """
 
-    __slots__ = ("_policy", "_random")
+    __slots__ = ("_breaker", "_policy", "_random")
 
-    def __init__(self, policy: RetryPolicy, random: Callable[[], float]) -> None:
+    def __init__(self, policy: RetryPolicy, random: Callable[[], float], breaker: Breaker | None) -> None:
         self._policy = policy
         self._random = random
+        self._breaker = breaker
 
     def __repr__(self) -> str:
-        return f"retry(max_attempts={self._policy.max_attempts})"
+        return f"retry(max_attempts={self._policy.max_attempts}, breaker={self._breaker!r})"
 
     def __call__(
         self, call: Call[ChatRequest], call_next: CallNext[ChatRequest, ChatEvent], /
     ) -> AsyncGenerator[ChatEvent, None]:
-        """Return the stream, directly when there is only one attempt."""
-        if self._policy.max_attempts == 1:
+        """Return the stream, directly when there is only one attempt and nobody to tell of it."""
+        if self._policy.max_attempts == 1 and self._breaker is None:
             return call_next(call)
         return self._attempts(call, call_next)
 
     async def _attempts(
         self, call: Call[ChatRequest], call_next: CallNext[ChatRequest, ChatEvent]
     ) -> AsyncGenerator[ChatEvent, None]:
-        tries = 1
+        attempts = _Attempts(self._policy, call, self._breaker)
         while True:
             visible = False
             start: ChatStart | None = None
+            probe = attempts.enter(call)
             events = call_next(call)
             try:
                 async for event in events:
@@ -71,22 +70,82 @@ class Retry:
                         start = event
                     else:
                         visible = event.visible
+                        attempts.note(event)
                         if start is not None and (visible or _succeeded(event)):
                             yield start
                             start = None
                         yield event
                 return
             except ProviderError as error:
-                if visible or not error.retryable or tries >= self._policy.max_attempts:
-                    raise
-                wait = _wait(self._policy, tries, error.retry_after, self._random)
-                if not _fits(call, wait):
+                wait = attempts.wait_after(error, probe, None if visible else self._random())
+                if wait is None:
                     raise
             finally:
                 await events.aclose()
-            await cast(RunContext, call.ctx).services.clock.sleep(wait)
-            tries += 1
-            call = replace(call, attempt=call.attempt + 1)
+                attempts.leave(probe)
+            await attempts.backoff.clock.sleep(wait)
+            call = replace(call, attempt=attempts.next_number())
+
+
+class _Attempts:
+    """The attempts of one call: how many were made, what the breaker hears of them, and whether one more follows."""
+
+    __slots__ = ("_breaker", "_call", "_error", "_last", "_number", "_overtaken", "_rows", "backoff")
+
+    def __init__(self, policy: RetryPolicy, call: Call[ChatRequest], breaker: Breaker | None) -> None:
+        self.backoff = Backoff(policy, call)
+        self._breaker = breaker
+        self._call = call
+        self._error: ProviderError | None = None
+        self._rows = 0
+        self._number = self._last = call.attempt
+        self._overtaken = False  # what is seen is a hedge's answer
+
+    def enter(self, call: Call[ChatRequest]) -> Probe | None:
+        """Pass the breaker; where it opened during a wait, the error that was waited for is raised again."""
+        if self._breaker is None:
+            return None
+        try:
+            return self._breaker.enter(call)
+        except Overloaded:
+            if self._error is None:
+                raise
+            self._error.attempts = max(self._rows, self.backoff.tries - 1)
+            raise self._error from None
+
+    def note(self, event: ChatEvent) -> None:
+        """Count an attempt that ended, whoever made it; anything else is the first of an answer."""
+        if type(event) is AttemptEnded:
+            record = event.record
+            self._rows += 1
+            self._last = max(self._last, record.attempt)
+            self._overtaken = record.attempt == self._number and record.outcome != "ok"
+        elif self._breaker is not None and not self._overtaken:
+            self._breaker.succeeded(self._call)
+
+    def wait_after(self, error: ProviderError, probe: Probe | None, share: float | None) -> float | None:
+        """Return the seconds before the next attempt, None when the error ends the call; a `share` of None does."""
+        self._error = error
+        error.attempts = max(self._rows + (share is None), self.backoff.tries)
+        opened = False
+        if self._breaker is not None and not (share is None and self._overtaken):
+            opened = self._breaker.failed(self._call, error, probe)
+        if share is None or opened or not error.retryable:
+            return None
+        route = self._call.route
+        return self.backoff.next_wait(error.retry_after, share, alternative=route is not None and bool(route.fallback))
+
+    def leave(self, probe: Probe | None) -> None:
+        """Let another call probe, where this attempt did and told nothing."""
+        if probe is not None and self._breaker is not None:
+            self._breaker.left(probe)
+
+    def next_number(self) -> int:
+        """Begin another attempt and return its number: one above all that were seen."""
+        self.backoff.tries += 1
+        self._overtaken = False
+        self._number = self._last = self._last + 1
+        return self._number
 
 
 class RetryTools:
@@ -118,7 +177,7 @@ class RetryTools:
     async def _attempts(
         self, call: Call[ToolRequest], call_next: CallNext[ToolRequest, ToolUpdate]
     ) -> AsyncGenerator[ToolUpdate, None]:
-        tries = 1
+        backoff = Backoff(self._policy, call)
         told = False
         while True:
             progressed = False
@@ -134,21 +193,29 @@ class RetryTools:
                     yield event
                 return
             except Exception as error:
-                if progressed or tries >= self._policy.max_attempts or not _passing(error):
+                if progressed or not _passing(error):
                     raise
-                wait = _wait(self._policy, tries, getattr(error, "retry_after", None), self._random)
-                if not _fits(call, wait):
+                wait = backoff.next_wait(getattr(error, "retry_after", None), self._random())
+                if wait is None:
                     raise
             finally:
                 await events.aclose()
-            await cast(RunContext, call.ctx).services.clock.sleep(wait)
-            tries += 1
+            await backoff.clock.sleep(wait)
+            backoff.tries += 1
             call = replace(call, attempt=call.attempt + 1)
 
 
-def retry(policy: RetryPolicy = RetryPolicy(), *, random: Callable[[], float] = _random.random) -> Retry:  # noqa: B008
-    """Return the chat layer; `random` returns numbers from 0 to 1 for the jitter."""
-    return Retry(policy, random)
+def retry(
+    policy: RetryPolicy = RetryPolicy(),  # noqa: B008
+    *,
+    random: Callable[[], float] = _random.random,
+    breaker: Breaker | None = None,
+) -> Retry:
+    """Return the chat layer; `random` returns numbers from 0 to 1 for the jitter, `breaker` is told of each attempt.
+
+    A hedge layer below takes the same breaker: it tells of the second request, this one of the first.
+    """
+    return Retry(policy, random, breaker)
 
 
 def retry_tools(
@@ -162,17 +229,6 @@ def retry_tools(
 
 def _succeeded(event: ChatEvent) -> bool:
     return isinstance(event, AttemptEnded) and event.record.outcome == "ok"
-
-
-def _wait(policy: RetryPolicy, tries: int, asked: float | None, random: Callable[[], float]) -> float:
-    ceiling = min(policy.max_delay, policy.base_delay * 2.0 ** min(tries - 1, _LAST_DOUBLING))
-    least = asked if asked is not None and math.isfinite(asked) and asked > 0 else 0.0
-    return least + random() * ceiling
-
-
-def _fits(call: Call[ChatRequest] | Call[ToolRequest], wait: float) -> bool:
-    left = call.ctx.remaining_time()
-    return left is None or wait < left
 
 
 def _passing(error: Exception) -> bool:

@@ -57,8 +57,10 @@ from agentkit.core.contracts.money import (
 )
 from agentkit.core.contracts.policies import (
     Autonomy,
+    BreakerPolicy,
     Decision,
     Effect,
+    HedgePolicy,
     Mode,
     NativeToolPolicy,
     OnExceeded,
@@ -143,6 +145,7 @@ __all__ = [
     "AssistantMessage",
     "AttemptEnded",
     "Autonomy",
+    "BreakerPolicy",
     "Call",
     "CallKey",
     "CallNext",
@@ -164,6 +167,7 @@ __all__ = [
     "Effect",
     "EventSink",
     "FilePart",
+    "HedgePolicy",
     "ImagePart",
     "InvokerPort",
     "JsonObject",

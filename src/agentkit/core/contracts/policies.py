@@ -11,8 +11,10 @@ from agentkit.errors import ConfigurationError
 
 __all__ = [
     "Autonomy",
+    "BreakerPolicy",
     "Decision",
     "Effect",
+    "HedgePolicy",
     "Mode",
     "NativeToolPolicy",
     "OnExceeded",
@@ -83,19 +85,65 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     """How often and how patiently a failed attempt is repeated.
 
     `max_attempts` counts the first one; delays are seconds: full jitter below min(max_delay, base_delay * 2**n),
-    never under the server's Retry-After. Raises ConfigurationError for values that cannot mean anything.
+    never under the server's Retry-After. A Retry-After longer than `max_retry_after` is not waited out: the error is
+    raised at once, with the hint on it. Left out, a hint may be as long as the deadline allows, two minutes without a
+    deadline, and no longer than `max_delay` while the binding has a fallback left. `max_elapsed` is the time from the
+    first attempt's start after which no other one begins. Raises ConfigurationError for values that cannot mean
+    anything.
     """
 
     max_attempts: int = 3
     base_delay: float = 0.5
     max_delay: float = 30.0
+    max_retry_after: float | None = None
+    max_elapsed: float | None = None
 
     def __post_init__(self) -> None:
-        attempts: object = self.max_attempts
-        if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
-            raise ConfigurationError(f"RetryPolicy(max_attempts={self.max_attempts!r}): pass 1 (no retry) or more.")
+        _whole("RetryPolicy", "max_attempts", self.max_attempts, "1 (no retry) or more")
         if not 0 <= self.base_delay <= self.max_delay:
             raise ConfigurationError(
                 f"RetryPolicy(base_delay={self.base_delay!r}, max_delay={self.max_delay!r}): "
                 "pass seconds with 0 <= base_delay <= max_delay."
             )
+        for name in ("max_retry_after", "max_elapsed"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise ConfigurationError(f"RetryPolicy({name}={value!r}): pass seconds from 0 on, or leave it out.")
+
+
+class BreakerPolicy(Struct, frozen=True, kw_only=True):
+    """When a server that fails is left alone: after `failures` in a row, for `cooldown` seconds.
+
+    Then one call at a time is let through until one succeeds. Raises ConfigurationError for values that cannot mean
+    anything.
+    """
+
+    failures: int = 10
+    cooldown: float = 10.0
+
+    def __post_init__(self) -> None:
+        _whole("BreakerPolicy", "failures", self.failures, "1 or more")
+        if not 0 < self.cooldown < float("inf"):
+            raise ConfigurationError(f"BreakerPolicy(cooldown={self.cooldown!r}): pass seconds above 0.")
+
+
+class HedgePolicy(Struct, frozen=True, kw_only=True):
+    """When a second request is sent beside a slow one: `after` seconds without a first visible event.
+
+    It goes to the same model, or to the binding's first fallback. Raises ConfigurationError for values that cannot
+    mean anything.
+    """
+
+    after: float
+    to: Literal["same", "fallback"] = "same"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.after < float("inf"):
+            raise ConfigurationError(f"HedgePolicy(after={self.after!r}): pass seconds from 0 on.")
+        if self.to not in ("same", "fallback"):
+            raise ConfigurationError(f"HedgePolicy(to={self.to!r}): pass 'same' or 'fallback'.")
+
+
+def _whole(owner: str, name: str, value: object, wanted: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigurationError(f"{owner}({name}={value!r}): pass {wanted}.")

@@ -69,7 +69,8 @@ class Route(Struct, frozen=True):
 class Call(Struct, Generic[Req_co], frozen=True):
     """One logical call on its way through the layers; a layer passes a changed copy down.
 
-    `quote` is the bound to reserve, `attempt` counts from 1, `id` stays the same across attempts.
+    `quote` is the bound to reserve, `attempt` counts from 1, `id` stays the same across attempts. `hedge` marks a
+    request beside one in flight: a meter that cannot admit it at once refuses it, since it is not worth waiting for.
     """
 
     ctx: Ctx
@@ -79,6 +80,7 @@ class Call(Struct, Generic[Req_co], frozen=True):
     attempt: int = 1
     purpose: Purpose = "main"
     quote: Quote | None = None
+    hedge: bool = False
 
 
 class CallKey(Struct, frozen=True):

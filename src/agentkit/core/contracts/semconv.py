@@ -10,6 +10,8 @@ from typing import Final
 __all__ = [
     "AGENT_NAME",
     "CHAT",
+    "CIRCUITS",
+    "CIRCUIT_OPENED",
     "CONVERSATION_ID",
     "COST",
     "DURATION",
@@ -17,6 +19,7 @@ __all__ = [
     "ERRORS",
     "ERROR_TYPE",
     "EXECUTE_TOOL",
+    "FALLBACK",
     "FINISH_REASONS",
     "FIRST_CHUNK",
     "INPUT_MESSAGES",
@@ -111,6 +114,8 @@ USAGE_ESTIMATED: Final = "agentkit.usage.estimated"
 OUTCOME: Final = "agentkit.outcome"
 TOOL_OUTCOME: Final = "agentkit.tool.outcome"
 RETRY_ATTEMPT: Final = "retry.attempt"
+CIRCUIT_OPENED: Final = "circuit.opened"
+FALLBACK: Final = "fallback.left"
 
 TOKENS: Final = "gen_ai.client.token.usage"
 TOKENS_KIND: Final = "gen_ai.token.type"
@@ -118,6 +123,7 @@ DURATION: Final = "gen_ai.client.operation.duration"
 TOOL_DURATION: Final = "gen_ai.execute_tool.duration"
 FIRST_CHUNK: Final = "gen_ai.client.operation.time_to_first_chunk"
 ERRORS: Final = "agentkit.client.errors"
+CIRCUITS: Final = "agentkit.client.circuits_opened"
 TOKENS_BUCKETS: Final = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864)
 DURATION_BUCKETS: Final = (
     0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92,

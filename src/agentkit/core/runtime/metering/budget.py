@@ -218,7 +218,7 @@ class Budget:
         quote = call.quote or _NO_QUOTE
         with self._lock:
             refusal = self._admit(call, quote)
-        if refusal is _QUEUE:
+        if refusal is _QUEUE and not call.hedge:
             refusal = await self._wait(call, quote)
         return None if refusal is None else self._answer(self._charge(refusal))
 

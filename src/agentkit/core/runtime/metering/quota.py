@@ -120,7 +120,7 @@ class Quota:
         with self._lock:
             window = self._touch(key)
             refusal = self._admit(window, call, quote, first=window.room.may_pass(call))
-        if refusal is not None and self.on_exceeded == "wait":
+        if refusal is not None and self.on_exceeded == "wait" and not call.hedge:
             refusal = await self._wait(key, window, call, quote)
         return self._answer(window, refusal)
 
