@@ -33,7 +33,7 @@ from agentkit import (
     tool,
 )
 from agentkit.catalog import Capabilities, CapabilityTable, parse_price
-from agentkit.core.contracts import Mode
+from agentkit.core.contracts import CostQuery, Mode
 from agentkit.durable.run_slot import _VOLATILE
 from agentkit.errors import Cancelled, ConfigurationError, MeterExceeded, Overloaded, StoreError, StreamBroken
 from agentkit.observe import OtelTrace
@@ -317,8 +317,8 @@ async def test_store_by_url_keeps_runs_and_is_closed_and_a_given_one_is_not(tmp_
     store = open_store(tmp_path / "two.db")
     async with CallRuntime(store=store) as calls:
         await calls.ask(priced(Reply("x", usage=USED)), "q", ctx=calls.context("r"))
-    (row,) = await store.ledger.read("local", "r")
-    assert row.cost == Decimal("0.002")
+    (row,) = (await store.ledger.entries(CostQuery(tenant="local", run_id="r"))).entries
+    assert row.record.cost == Decimal("0.002")
     await store.aclose()
 
 

@@ -9,22 +9,23 @@ import sqlite3
 import sys
 import threading
 from contextlib import asynccontextmanager
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 import agentkit
-from agentkit.core.contracts import LogRecord, Slot
+from agentkit.core.contracts import CostQuery, LogRecord, Slot, encode_data
 from agentkit.errors import ConfigurationError, RunConflict, StoreError
 from agentkit.stores import SqliteFile, SqliteLedgerStore, SqliteRunLog, open_store
 from agentkit.testing import ManualClock
-from agentkit.testing.store_suite import keeps_every_row
+from agentkit.testing.ledger_suite import entry, keeps_every_row
 
 SLOT = Slot("acme", "run")
 
 WRITER = """
 import asyncio, sys
-from agentkit.core.contracts import LogRecord, Slot
+from agentkit.core.contracts import CostQuery, LogRecord, Slot, encode_data
 from agentkit.stores import open_store
 
 async def main(path, durability):
@@ -210,7 +211,7 @@ async def test_the_settings_of_the_file(tmp_path):
         pragmas = ("journal_mode", "synchronous", "busy_timeout")
         found = await file.transact(lambda db: [db.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas])
         assert found == ["wal", level, 2500]
-        assert await file.transact(lambda db: db.execute("SELECT version FROM schema_version").fetchall()) == [(1,)]
+        assert await file.transact(lambda db: db.execute("SELECT version FROM schema_version").fetchall()) == [(2,)]
         await file.aclose()
 
 
@@ -218,11 +219,11 @@ async def test_money_lies_as_text(tmp_path):
     """The ledger's column is decimal text, whatever reads it."""
     file = SqliteFile(tmp_path / "runs.db")
     await keeps_every_row(SqliteLedgerStore(file), ManualClock())
-    rows = await file.transact(lambda db: db.execute("SELECT typeof(cost), cost FROM ledger ORDER BY id").fetchall())
-    assert rows[:3] == [("text", "0.000000000001"), ("null", None), ("text", "12345678901234567890.123456789012")]
-    await file.transact(lambda db: db.execute("UPDATE ledger SET record = x'7b' WHERE id = 1"))
-    with pytest.raises(StoreError, match=r"runs\.db: A stored cost_record cannot be read"):
-        await SqliteLedgerStore(file).read("acme")
+    rows = await file.transact(lambda db: db.execute("SELECT typeof(known), known FROM ledger ORDER BY seq").fetchall())
+    assert rows[:3] == [("text", "0.000000000001"), ("text", "0"), ("text", "12345678901234567890.123456789012")]
+    await file.transact(lambda db: db.execute("UPDATE ledger SET entry = x'7b' WHERE seq = 1"))
+    with pytest.raises(StoreError, match=r"runs\.db: A stored ledger_entry cannot be read"):
+        await SqliteLedgerStore(file).entries(CostQuery(tenant="acme"))
     await file.aclose()
 
 
@@ -253,7 +254,7 @@ async def spoil_page(path):
     ("spoil", "message"),
     [
         (spoil_header, "file is not a database"),
-        (spoil_version, "it has schema 9; this release knows 1. Upgrade"),
+        (spoil_version, "it has schema 9; this release knows 2. Upgrade"),
         (spoil_directory, "unable to open database file"),
         (spoil_page, "malformed"),
     ],
@@ -276,10 +277,10 @@ async def test_a_newer_file_is_not_changed(tmp_path):
     path = tmp_path / "runs.db"
     with sqlite3.connect(path) as db:
         db.execute("CREATE TABLE schema_version (version INTEGER)")
-        db.execute("INSERT INTO schema_version VALUES (2)")
+        db.execute("INSERT INTO schema_version VALUES (3)")
     db.close()
     store = open_store(path)
-    with pytest.raises(StoreError, match="schema 2"):
+    with pytest.raises(StoreError, match="schema 3"):
         await store.kv.get("t", "k")
     await store.aclose()
     with sqlite3.connect(path) as db:
@@ -361,3 +362,76 @@ def test_bad_settings_are_named(bad):
     """A durability or a time that is none is refused with its name."""
     with pytest.raises(ConfigurationError, match=next(iter(bad))):
         SqliteFile("x.db", **bad)
+
+
+async def test_what_waits_together_shares_a_commit_and_fails_alone(tmp_path):
+    """Writes that wait for the thread become one transaction; one that refuses or breaks takes nothing with it."""
+    file = SqliteFile(tmp_path / "runs.db")
+    commits: list[str] = []
+
+    def prepare(db):
+        db.execute("CREATE TABLE seen (name TEXT UNIQUE)")
+        db.set_trace_callback(lambda statement: commits.append(statement) if statement == "COMMIT" else None)
+
+    await file.transact(prepare)
+    held = threading.Event()
+    blocker = asyncio.ensure_future(file.transact(lambda db: held.wait(30), write=False))
+
+    def adds(name):
+        return lambda db: db.execute("INSERT INTO seen VALUES (?)", (name,)).rowcount
+
+    def refuses(db):
+        db.execute("INSERT INTO seen VALUES ('refused')")
+        raise RunConflict("no")
+
+    def breaks(db):
+        db.execute("INSERT INTO seen VALUES ('broken')")
+        raise KeyError("a bug")
+
+    async def go(*works):
+        waiting = [asyncio.ensure_future(file.transact(work)) for work in works]
+        await asyncio.sleep(0)
+        held.set()
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    first = await go(adds("a"), adds("b"), refuses, adds("c"))
+    await blocker
+    assert [type(each) for each in first] == [int, int, RunConflict, int]
+    assert len(commits) == 3  # that of `prepare`, the blocker's, and one for all four
+    second = await asyncio.gather(
+        *(file.transact(work) for work in (adds("d"), breaks, adds("a"), adds("e"))), return_exceptions=True
+    )
+    assert [type(each) for each in second] == [int, KeyError, StoreError, int]
+    rows = await file.transact(lambda db: db.execute("SELECT name FROM seen ORDER BY name").fetchall(), write=False)
+    assert [name for (name,) in rows] == ["a", "b", "c", "d", "e"]
+    await file.aclose()
+
+
+async def test_a_file_of_the_first_schema_is_brought_up_to_date(tmp_path):
+    """Its runs stay, and its ledger's rows become settled entries with their exact cost."""
+    path = tmp_path / "old.db"
+    record = entry(ManualClock(), "c1", "0.30").record
+    with sqlite3.connect(path) as db:
+        db.executescript(
+            "CREATE TABLE schema_version (version INTEGER NOT NULL) STRICT; INSERT INTO schema_version VALUES (1);"
+            "CREATE TABLE fences (last INTEGER NOT NULL) STRICT; INSERT INTO fences VALUES (7);"
+            "CREATE TABLE ledger (id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, user TEXT, run_id TEXT NOT NULL,"
+            " path TEXT NOT NULL, model TEXT NOT NULL, cost TEXT, at TEXT NOT NULL, record BLOB NOT NULL) STRICT;"
+            "CREATE INDEX ledger_by_run ON ledger (tenant, run_id);"
+        )
+        for tenant in ("acme", "acme", "other"):
+            values = (tenant, "ann", "run-1", "", "m", "0.30", "2026-11-30T12:00:00.000000+00:00")
+            columns = "tenant, user, run_id, path, model, cost, at, record"
+            places = "?, ?, ?, ?, ?, ?, ?, ?"
+            data = encode_data("cost_record", record)
+            db.execute(f"INSERT INTO ledger ({columns}) VALUES ({places})", (*values, data))
+    db.close()
+    store = open_store(path)
+    rows = (await store.ledger.entries(CostQuery(tenant="acme"))).entries
+    assert [row.record.known_cost for row in rows] == [Decimal("0.30"), Decimal("0.30")]
+    assert {row.state for row in rows} == {"settled"}
+    assert (await store.run_log.acquire(SLOT, "me", ttl=1)).fence == 8
+    await store.aclose()
+    again = open_store(path)
+    assert len((await again.ledger.entries(CostQuery(tenant=None))).entries) == 3
+    await again.aclose()

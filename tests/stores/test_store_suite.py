@@ -8,12 +8,11 @@ import pytest
 
 from agentkit.stores import MemoryRunLog, open_store
 from agentkit.testing import ManualClock
+from agentkit.testing.ledger_suite import LEDGER_CHECKS, check_ledger_store
 from agentkit.testing.store_suite import (
     KEY_VALUE_CHECKS,
-    LEDGER_CHECKS,
     RUN_LOG_CHECKS,
     check_key_value_store,
-    check_ledger_store,
     check_run_log,
 )
 

@@ -24,6 +24,7 @@ from agentkit.core.contracts import (
     ChatRequest,
     ChatResponse,
     CostRecord,
+    LedgerEntry,
     Meter,
     Outcome,
     PriceSource,
@@ -325,7 +326,11 @@ async def _to_ledger(ctx: RunContext, record: CostRecord) -> None:
         return
     try:
         async with asyncio.timeout(_LEDGER_GRACE):
-            await ledger.append(ctx.scope.tenant, ctx.scope.user, [record], at=ctx.services.clock.wall())
+            scope = ctx.scope
+            entry = LedgerEntry(
+                tenant=scope.tenant, record=record, at=ctx.services.clock.wall(), user=scope.user, session=scope.session
+            )
+            await ledger.settle([entry])
     except Exception:
         _LOG.exception("The ledger lost call %s of run %s", record.call_id, record.run_id)
 

@@ -1,7 +1,9 @@
 """Memory and SQLite behind the store ports."""
 
-from agentkit.stores.memory import MemoryKeyValueStore, MemoryLedgerStore, MemoryRunLog
-from agentkit.stores.sqlite import SqliteKeyValueStore, SqliteLedgerStore, SqliteRunLog
+from agentkit.stores.ledger_memory import MemoryLedgerStore
+from agentkit.stores.ledger_sqlite import SqliteLedgerStore
+from agentkit.stores.memory import MemoryKeyValueStore, MemoryRunLog
+from agentkit.stores.sqlite import SqliteKeyValueStore, SqliteRunLog
 from agentkit.stores.sqlite_file import SqliteFile
 from agentkit.stores.store import Store, open_store
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from agentkit.core.contracts import CostRecord, Lease, LogRecord, RecordKind, RunStatus, RunSummary, Slot
+from agentkit.core.contracts import Lease, LogRecord, RecordKind, RunStatus, RunSummary, Slot
 from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
 from agentkit.errors import RunConflict
 
-__all__ = ["MemoryKeyValueStore", "MemoryLedgerStore", "MemoryRunLog"]
+__all__ = ["MemoryKeyValueStore", "MemoryRunLog"]
 
 ALL_KINDS: tuple[RecordKind, ...] = ("checkpoint", "journal", "approval")
 
@@ -154,21 +154,6 @@ class MemoryKeyValueStore:
     async def delete(self, tenant: str, key: str) -> None:
         """Remove the value; absent is fine."""
         self._values.pop((tenant, key), None)
-
-
-class MemoryLedgerStore:
-    """A ledger in memory, for tests and short processes."""
-
-    def __init__(self) -> None:
-        self._rows: list[tuple[str, str | None, datetime, CostRecord]] = []
-
-    async def append(self, tenant: str, user: str | None, records: Sequence[CostRecord], *, at: datetime) -> None:
-        """Add rows."""
-        self._rows.extend((tenant, user, at, record) for record in records)
-
-    async def read(self, tenant: str, run_id: str | None = None) -> list[CostRecord]:
-        """Return the tenant's rows in order, of one run when given."""
-        return [row for owner, _, _, row in self._rows if owner == tenant and run_id in (None, row.run_id)]
 
 
 def _summary(slot: Slot, place: _Place) -> RunSummary:

@@ -1,19 +1,19 @@
-"""The embedded stores: runs, cache and ledger in one SQLite file."""
+"""The embedded run log and cache: tables of one SQLite file."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
-from agentkit.core.contracts import CostRecord, Lease, LogRecord, RecordKind, RunStatus, RunSummary, Slot
-from agentkit.core.contracts.codec import decode_data, encode_data
+from agentkit.core.contracts import Lease, LogRecord, RecordKind, RunStatus, RunSummary, Slot
 from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
 from agentkit.errors import RunConflict
 from agentkit.stores.memory import ALL_KINDS, lease_lost, moved_on, named, position_taken
 from agentkit.stores.sqlite_file import SqliteFile
+from agentkit.stores.sqlite_schema import to_text
 
-__all__ = ["SqliteKeyValueStore", "SqliteLedgerStore", "SqliteRunLog"]
+__all__ = ["SqliteKeyValueStore", "SqliteRunLog"]
 
 _REVISION = (
     "SELECT revision, CASE WHEN lease_owner IS NULL THEN 0 ELSE fence END FROM slots "
@@ -51,7 +51,6 @@ _DELETE = (
     "DELETE FROM records WHERE tenant = ? AND run_id = ?",
     "DELETE FROM approvals WHERE tenant = ? AND run_id = ?",
 )
-_SPENT = "INSERT INTO ledger (tenant, user, run_id, path, model, cost, at, record) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 
 
 class SqliteRunLog:
@@ -74,7 +73,7 @@ class SqliteRunLog:
     ) -> int:
         """Write all records or none, set the slot's status, and return its new revision."""
         place = (slot.tenant, slot.run_id, slot.path)
-        now = _text(self._clock.wall())
+        now = to_text(self._clock.wall())
 
         def work(db: sqlite3.Connection) -> int:
             revision, held = db.execute(_REVISION, place).fetchone() or (0, 0)
@@ -133,7 +132,7 @@ class SqliteRunLog:
             if held_by not in (None, owner) and until is not None and datetime.fromisoformat(until) > now:
                 raise RunConflict(f"{named(slot)} is held by {held_by} until {until[11:19]} UTC.")
             (fence,) = db.execute("UPDATE fences SET last = last + 1 RETURNING last").fetchone()
-            db.execute(_HOLD, (*place, _text(now), owner, _text(expires), fence))
+            db.execute(_HOLD, (*place, to_text(now), owner, to_text(expires), fence))
             return Lease(slot, owner, int(fence), expires)
 
         return await self._file.transact(work)
@@ -144,7 +143,7 @@ class SqliteRunLog:
         expires = self._clock.wall() + timedelta(seconds=ttl)
 
         def work(db: sqlite3.Connection) -> Lease:
-            changed = db.execute(_RENEW, (_text(expires), slot.tenant, slot.run_id, slot.path, lease.fence))
+            changed = db.execute(_RENEW, (to_text(expires), slot.tenant, slot.run_id, slot.path, lease.fence))
             if not changed.rowcount:
                 raise lease_lost(slot)
             return Lease(slot, lease.owner, lease.fence, expires)
@@ -183,7 +182,7 @@ class SqliteKeyValueStore:
 
     async def get(self, tenant: str, key: str) -> bytes | None:
         """Return the value, None when absent or expired."""
-        now = _text(self._clock.wall())
+        now = to_text(self._clock.wall())
 
         def work(db: sqlite3.Connection) -> bytes | None:
             row = db.execute(
@@ -197,10 +196,10 @@ class SqliteKeyValueStore:
     async def set(self, tenant: str, key: str, value: bytes, *, ttl: float | None = None) -> None:
         """Store the value for `ttl` seconds, for ever when None."""
         now = self._clock.wall()
-        expires = None if ttl is None else _text(now + timedelta(seconds=ttl))
+        expires = None if ttl is None else to_text(now + timedelta(seconds=ttl))
 
         def work(db: sqlite3.Connection) -> None:
-            db.execute("DELETE FROM entries WHERE expires_at <= ?", (_text(now),))
+            db.execute("DELETE FROM entries WHERE expires_at <= ?", (to_text(now),))
             db.execute("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", (tenant, key, value, expires))
 
         await self._file.transact(work)
@@ -214,50 +213,5 @@ class SqliteKeyValueStore:
         await self._file.transact(work)
 
 
-class SqliteLedgerStore:
-    """The append-only ledger in a SQLite file; money is decimal text."""
-
-    def __init__(self, file: SqliteFile) -> None:
-        self._file = file
-
-    async def append(self, tenant: str, user: str | None, records: Sequence[CostRecord], *, at: datetime) -> None:
-        """Add rows; rows are never changed."""
-        rows = [
-            (
-                tenant,
-                user,
-                record.run_id,
-                record.path,
-                record.model,
-                None if record.cost is None else f"{record.cost:f}",
-                _text(at),
-                encode_data("cost_record", record),
-            )
-            for record in records
-        ]
-
-        def work(db: sqlite3.Connection) -> None:
-            db.executemany(_SPENT, rows)
-
-        await self._file.transact(work)
-
-    async def read(self, tenant: str, run_id: str | None = None) -> list[CostRecord]:
-        """Return the tenant's rows in order, of one run when given."""
-
-        def work(db: sqlite3.Connection) -> list[CostRecord]:
-            rows = db.execute(
-                "SELECT record FROM ledger WHERE tenant = ? AND (? IS NULL OR run_id = ?) ORDER BY id",
-                (tenant, run_id, run_id),
-            )
-            return [decode_data(record, "cost_record", CostRecord) for (record,) in rows]
-
-        return await self._file.transact(work, write=False)
-
-
 def _summary(slot: Slot, status: RunStatus, revision: int, updated_at: str) -> RunSummary:
     return RunSummary(slot, status, revision, datetime.fromisoformat(updated_at))
-
-
-def _text(moment: datetime) -> str:
-    """Return the moment so that texts sort as times do."""
-    return moment.astimezone(UTC).isoformat(timespec="microseconds")

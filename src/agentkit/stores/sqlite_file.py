@@ -7,60 +7,35 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from agentkit.errors import AgentkitError, ConfigurationError, StoreError
+from agentkit.stores.ledger_rows import move_in
+from agentkit.stores.sqlite_schema import MoneySum, prepare
 
 __all__ = ["Durability", "SqliteFile"]
 
 T = TypeVar("T")
 Durability = Literal["full", "normal"]
 
-SCHEMA_VERSION = 1
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_MOST_TOGETHER = 256
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS fences (last INTEGER NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS slots (
-    tenant TEXT NOT NULL, run_id TEXT NOT NULL, path TEXT NOT NULL,
-    status TEXT NOT NULL, revision INTEGER NOT NULL, updated_at TEXT NOT NULL,
-    lease_owner TEXT, lease_expires_at TEXT, fence INTEGER NOT NULL DEFAULT 0,
-    PRIMARY KEY (tenant, run_id, path)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS slots_by_status ON slots (tenant, status, updated_at);
-CREATE TABLE IF NOT EXISTS records (
-    tenant TEXT NOT NULL, run_id TEXT NOT NULL, path TEXT NOT NULL,
-    revision INTEGER NOT NULL, position INTEGER NOT NULL,
-    kind TEXT NOT NULL, key TEXT NOT NULL, data BLOB NOT NULL,
-    PRIMARY KEY (tenant, run_id, path, revision, position)
-) STRICT, WITHOUT ROWID;
-CREATE UNIQUE INDEX IF NOT EXISTS journal_once ON records (tenant, run_id, path, key) WHERE kind = 'journal';
-CREATE TABLE IF NOT EXISTS approvals (
-    tenant TEXT NOT NULL, run_id TEXT NOT NULL, id TEXT NOT NULL,
-    path TEXT NOT NULL, digest TEXT NOT NULL, status TEXT NOT NULL,
-    actor TEXT, reason TEXT, created_at TEXT NOT NULL, expires_at TEXT, consumed_at TEXT,
-    PRIMARY KEY (tenant, run_id, id)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS entries (
-    tenant TEXT NOT NULL, key TEXT NOT NULL, value BLOB NOT NULL, expires_at TEXT,
-    PRIMARY KEY (tenant, key)
-) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS entries_by_expiry ON entries (expires_at) WHERE expires_at IS NOT NULL;
-CREATE TABLE IF NOT EXISTS ledger (
-    id INTEGER PRIMARY KEY, tenant TEXT NOT NULL, user TEXT, run_id TEXT NOT NULL, path TEXT NOT NULL,
-    model TEXT NOT NULL, cost TEXT, at TEXT NOT NULL, record BLOB NOT NULL
-) STRICT;
-CREATE INDEX IF NOT EXISTS ledger_by_run ON ledger (tenant, run_id);
-"""
+Work = Callable[[sqlite3.Connection], object]
+_Outcome = tuple[bool, object]
 
 
 class SqliteFile:
     """A database file shared by the stores over it; opened on first use, closed with `aclose`.
 
-    Every transaction is one function on one worker thread, so a cancelled caller never leaves half of one behind.
+    What is written is a function on one worker thread, so a cancelled caller never leaves half of it behind. Functions
+    that wait for the thread together share one commit; each is undone alone when it fails.
     `durability` "full" survives power loss, "normal" a crash of the process. `busy_timeout` is how many seconds a
     lock of another process is waited for. Errors are StoreError naming the file.
     """
@@ -77,11 +52,20 @@ class SqliteFile:
         self._connection: sqlite3.Connection | None = None
         self._lock = threading.Lock()
         self._closed = False
+        self._waiting: list[tuple[Work, Future[Any]]] = []
 
     async def transact(self, work: Callable[[sqlite3.Connection], T], *, write: bool = True) -> T:
-        """Run the function inside one transaction; it is committed, or wholly undone, also when the caller is gone."""
-        future = asyncio.wrap_future(self._started().submit(self._run, work, write))
-        return await asyncio.shield(future)
+        """Run the function in a transaction; what it did is kept or wholly undone, also when the caller is gone."""
+        mine: Future[T] = Future()
+        with self._lock:
+            worker = self._started()
+            if not write:
+                worker.submit(self._run_one, work, mine)
+            else:
+                self._waiting.append((work, mine))
+                if len(self._waiting) == 1:
+                    worker.submit(self._run_waiting)
+        return await asyncio.shield(asyncio.wrap_future(mine))
 
     async def aclose(self) -> None:
         """Finish what was begun and close the file; may be called twice."""
@@ -94,17 +78,38 @@ class SqliteFile:
             await asyncio.shield(asyncio.wrap_future(closing))
 
     def _started(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._closed:
-                raise StoreError(f"{self.path} was closed; open the store again.")
-            if self._worker is None:
-                self._worker = ThreadPoolExecutor(1, thread_name_prefix="agentkit-sqlite")
-            return self._worker
+        if self._closed:
+            raise StoreError(f"{self.path} was closed; open the store again.")
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(1, thread_name_prefix="agentkit-sqlite")
+        return self._worker
 
-    def _run(self, work: Callable[[sqlite3.Connection], T], write: bool) -> T:
+    def _run_waiting(self) -> None:
+        """Run everything that waits in one transaction, or each in its own when that one fails as a whole."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+        for start in range(0, len(waiting), _MOST_TOGETHER):
+            batch = waiting[start : start + _MOST_TOGETHER]
+            outcomes: list[_Outcome] = []
+            if len(batch) > 1:
+                with suppress(Exception):  # what went wrong shows again when each runs alone
+                    outcomes = self._run(partial(_together, [work for work, _ in batch]), "BEGIN IMMEDIATE")
+            for (work, mine), outcome in zip_longest(batch, outcomes):
+                _tell(mine, outcome or self._alone(work, "BEGIN IMMEDIATE"))
+
+    def _run_one(self, work: Work, mine: Future[Any]) -> None:
+        _tell(mine, self._alone(work, "BEGIN"))
+
+    def _alone(self, work: Work, begin: str) -> _Outcome:
+        try:
+            return True, self._run(work, begin)
+        except BaseException as error:
+            return False, error
+
+    def _run(self, work: Callable[[sqlite3.Connection], T], begin: str) -> T:
         try:
             connection = self._connection or self._open()
-            connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            connection.execute(begin)
             try:
                 result = work(connection)
                 connection.execute("COMMIT")
@@ -145,8 +150,9 @@ class SqliteFile:
             connection.execute(f"PRAGMA busy_timeout = {int(self._busy_timeout * 1000)}")
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute(f"PRAGMA synchronous = {self._durability.upper()}")
+            connection.create_aggregate("money_sum", 1, cast("Callable[[], sqlite3._AggregateProtocol]", MoneySum))
             connection.execute("BEGIN IMMEDIATE")
-            _prepare(connection)
+            move_in(connection, prepare(connection))
             connection.execute("COMMIT")
         except BaseException:
             connection.close()
@@ -159,14 +165,23 @@ class SqliteFile:
             self._connection = None
 
 
-def _prepare(connection: sqlite3.Connection) -> None:
-    connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version INTEGER NOT NULL) STRICT")
-    found = connection.execute("SELECT version FROM schema_version").fetchone()
-    if found is not None:
-        if found[0] != SCHEMA_VERSION:
-            raise StoreError(f"it has schema {found[0]}; this release knows {SCHEMA_VERSION}. Upgrade agentkit.")
-        return
-    for statement in _SCHEMA.split(";"):
-        connection.execute(statement)
-    connection.execute("INSERT INTO fences VALUES (0)")
-    connection.execute("INSERT INTO schema_version VALUES (?)", (SCHEMA_VERSION,))
+def _together(works: Sequence[Work], db: sqlite3.Connection) -> list[_Outcome]:
+    """Run several functions in one transaction; what one of them did is undone when it refuses."""
+    outcomes: list[_Outcome] = []
+    for work in works:
+        db.execute("SAVEPOINT one")
+        try:
+            outcomes.append((True, work(db)))
+        except AgentkitError as error:
+            db.execute("ROLLBACK TO one")
+            outcomes.append((False, error))
+        db.execute("RELEASE one")
+    return outcomes
+
+
+def _tell(mine: Future[Any], outcome: _Outcome) -> None:
+    fine, result = outcome
+    if fine:
+        mine.set_result(result)
+    else:
+        mine.set_exception(cast("BaseException", result))

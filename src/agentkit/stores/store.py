@@ -7,8 +7,10 @@ from pathlib import Path
 from agentkit.core.contracts import KeyValueStore, LedgerStore, RunLog
 from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
 from agentkit.errors import ConfigurationError
-from agentkit.stores.memory import MemoryKeyValueStore, MemoryLedgerStore, MemoryRunLog
-from agentkit.stores.sqlite import SqliteKeyValueStore, SqliteLedgerStore, SqliteRunLog
+from agentkit.stores.ledger_memory import MemoryLedgerStore
+from agentkit.stores.ledger_sqlite import SqliteLedgerStore
+from agentkit.stores.memory import MemoryKeyValueStore, MemoryRunLog
+from agentkit.stores.sqlite import SqliteKeyValueStore, SqliteRunLog
 from agentkit.stores.sqlite_file import Durability, SqliteFile
 
 __all__ = ["Store", "open_store"]
@@ -40,11 +42,12 @@ def open_store(url: str | Path, *, clock: Clock = SYSTEM_CLOCK, durability: Dura
     if isinstance(url, Path) or not colon:
         scheme, rest = "sqlite", text
     if scheme == "memory" and not rest:
-        return Store(MemoryRunLog(clock=clock), MemoryKeyValueStore(clock=clock), MemoryLedgerStore(), durable=False)
+        memory = MemoryRunLog(clock=clock), MemoryKeyValueStore(clock=clock), MemoryLedgerStore(clock=clock)
+        return Store(*memory, durable=False)
     if scheme == "sqlite" and rest.startswith(("//", ":")):
         raise ConfigurationError(f"store={text!r}: write 'sqlite:FILE' without slashes before it, or 'memory:'.")
     if scheme == "sqlite" and rest:
         file = SqliteFile(rest, durability=durability)
         log, kv = SqliteRunLog(file, clock=clock), SqliteKeyValueStore(file, clock=clock)
-        return Store(log, kv, SqliteLedgerStore(file), durable=True)
+        return Store(log, kv, SqliteLedgerStore(file, clock=clock), durable=True)
     raise ConfigurationError(f"store={text!r}: pass 'memory:', 'sqlite:FILE' or the path of a file.")

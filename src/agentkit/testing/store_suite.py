@@ -11,19 +11,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
-from decimal import Decimal
 
-from agentkit.core.contracts import CostRecord, KeyValueStore, LedgerStore, LogRecord, RunLog, Slot, Usage
+from agentkit.core.contracts import KeyValueStore, LogRecord, RunLog, Slot
 from agentkit.core.runtime.clock import Clock
 from agentkit.errors import RunConflict
 from agentkit.testing.clock import ManualClock
 
 __all__ = [
     "KEY_VALUE_CHECKS",
-    "LEDGER_CHECKS",
     "RUN_LOG_CHECKS",
     "check_key_value_store",
-    "check_ledger_store",
     "check_run_log",
 ]
 
@@ -45,14 +42,6 @@ async def check_key_value_store(make: Callable[[Clock], AbstractAsyncContextMana
         clock = ManualClock()
         async with make(clock) as store:
             await check(store, clock)
-
-
-async def check_ledger_store(make: Callable[[Clock], AbstractAsyncContextManager[LedgerStore]]) -> None:
-    """Raise AssertionError naming what a ledger does wrong; every check gets a new ledger."""
-    for check in LEDGER_CHECKS:
-        clock = ManualClock()
-        async with make(clock) as ledger:
-            await check(ledger, clock)
 
 
 def _checkpoint(revision: int, data: bytes = b"{}") -> LogRecord:
@@ -253,40 +242,6 @@ async def forgets_in_time(store: KeyValueStore, clock: ManualClock) -> None:
     assert await store.get("t", "kept-now") == b"2", "the time to live of an earlier write stayed"
 
 
-async def keeps_every_row(ledger: LedgerStore, clock: ManualClock) -> None:
-    """Rows come back in order with their exact money, unknown stays unknown, and another tenant sees none."""
-    rows = [
-        _row("r1", Decimal("0.000000000001")),
-        _row("r2", None),
-        _row("r1", Decimal("12345678901234567890.123456789012")),
-        _row("r1", Decimal("0.10")),
-    ]
-    await ledger.append("acme", "u1", rows[:2], at=clock.wall())
-    await ledger.append("acme", None, rows[2:], at=clock.wall())
-    await ledger.append("other", None, [_row("r1", Decimal(7))], at=clock.wall())
-    await ledger.append("acme", None, [], at=clock.wall())
-    assert await ledger.read("acme") == rows, "rows changed, or their order"
-    found = await ledger.read("acme", "r1")
-    assert [str(row.cost) for row in found] == [str(row.cost) for row in rows if row.run_id == "r1"], "money changed"
-    assert len(await ledger.read("other")) == 1, "rows of another tenant were read"
-    assert await ledger.read("stranger") == [], "rows of another tenant were read"
-
-
-def _row(run_id: str, cost: Decimal | None) -> CostRecord:
-    return CostRecord(
-        run_id=run_id,
-        path="lead/helper@1.0",
-        call_id="call-1",
-        attempt=1,
-        purpose="main",
-        provider="openai",
-        model="m",
-        outcome="ok" if cost is not None else "error",
-        usage=Usage(3, None if cost is None else 5),
-        cost=cost,
-    )
-
-
 RUN_LOG_CHECKS: tuple[Callable[[RunLog, ManualClock], Awaitable[None]], ...] = (
     keeps_what_was_written,
     compares_and_sets,
@@ -301,4 +256,3 @@ KEY_VALUE_CHECKS: tuple[Callable[[KeyValueStore, ManualClock], Awaitable[None]],
     caches_by_tenant,
     forgets_in_time,
 )
-LEDGER_CHECKS: tuple[Callable[[LedgerStore, ManualClock], Awaitable[None]], ...] = (keeps_every_row,)

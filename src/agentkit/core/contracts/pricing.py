@@ -9,6 +9,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from agentkit.core.contracts.messages import JsonObject
 from agentkit.core.contracts.money import ZERO
 from agentkit.core.contracts.usage import Usage
 from agentkit.errors import MeterExceeded
@@ -102,8 +103,11 @@ class Quote(Struct, frozen=True):
 class CostRecord(Struct, frozen=True, kw_only=True):
     """The priced row of one attempt: who, which model, what was used, at which rates, what it cost.
 
-    `cost` is dollars, None when the model is unpriced or the usage unknown. `accepted` marks the attempt by which its
-    logical call counts: it delivered something, or was cut short while delivering.
+    Three answers stand apart: whether it ran (`outcome`, `accepted`), what it used (`usage`), and what that costs:
+    `cost` in dollars, None when the price or the usage is unknown, with the lower bound in `known_cost`. `accepted`
+    marks the attempt by which its logical call counts: it delivered something, or was cut short while delivering.
+    `raw_usage` is what the provider reported, as it said it. `physical` False stands for an attempt inside which a
+    program of somebody else's may have made several.
     """
 
     run_id: str
@@ -120,6 +124,10 @@ class CostRecord(Struct, frozen=True, kw_only=True):
     service_tier: str | None = None
     seconds: float = 0.0
     accepted: bool = True
+    known_cost: Decimal = ZERO
+    agent: str = ""
+    raw_usage: JsonObject | None = None
+    physical: bool = True
 
 
 class Charge(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The four ports to durable state. Every key starts (tenant, run); another tenant's row is never found."""
+"""Ports to durable state beside the ledger. Every key starts (tenant, run); another tenant's row is never found."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from agentkit.core.contracts.pricing import CostRecord, Quote
+from agentkit.core.contracts.pricing import Quote
 
 __all__ = [
     "KeyValueStore",
     "Lease",
-    "LedgerStore",
     "LogRecord",
     "QuotaStore",
     "RecordKind",
@@ -130,18 +129,6 @@ class KeyValueStore(Protocol):
 
     async def delete(self, tenant: str, key: str) -> None:
         """Remove the value; absent is fine."""
-        ...
-
-
-class LedgerStore(Protocol):
-    """The append-only record of what was spent."""
-
-    async def append(self, tenant: str, user: str | None, records: Sequence[CostRecord], *, at: datetime) -> None:
-        """Add rows; rows are never changed."""
-        ...
-
-    async def read(self, tenant: str, run_id: str | None = None) -> list[CostRecord]:
-        """Return the tenant's rows in order, of one run when given."""
         ...
 
 
