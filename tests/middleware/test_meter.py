@@ -47,10 +47,10 @@ class Ledger:
         self.rows = []
         self.error = error
 
-    async def append(self, tenant, user, records, *, at):
+    async def settle(self, entries):
         if self.error is not None:
             raise self.error
-        self.rows += [(tenant, user, record) for record in records]
+        self.rows += [(entry.tenant, entry.user, entry.record) for entry in entries]
 
 
 def a_route(script, rates=RATES, **fields) -> Route:
