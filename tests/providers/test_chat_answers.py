@@ -314,7 +314,7 @@ def test_refusals_are_errors_with_usage(chunks: list[dict[str, Any]]) -> None:
 def test_reasoning_goes_back_where_the_server_wants_it(field: str) -> None:
     """B44: readable reasoning is kept; for a server that needs it back it is an item of that server."""
     chunks = [{"choices": [{"delta": {field: part}}]} for part in ("h", "m")]
-    events = read(*chunks, calls(piece(0, "a", "f", "{}")), end("tool_calls"), echo_reasoning=True)
+    events = read(*chunks, calls(piece(0, "a", "f", "{}")), end("tool_calls"), echo="content")
     assert [event.text for event in events if isinstance(event, ReasoningDelta)] == ["h", "m"]
     item = response(events).message.opaque[0]
     assert (item.owner, item.kind, item.data) == (("http://e", "m"), ECHO_KIND, "hm")

@@ -490,7 +490,7 @@ def test_b20_stream_options_are_a_switch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content"), [("openai", None), ("lmstudio", ""), ("ollama", ""), ("vllm", None), ("mistral", "")]
+    ("name", "content"), [("openai", None), ("lmstudio", ""), ("ollama", ""), ("vllm", None), ("sglang", "")]
 )
 def test_b47_content_of_a_tool_only_message(name: str, content: str | None) -> None:
     """B47: null only beside calls and only where the server takes it; without calls it is always text."""
@@ -507,7 +507,7 @@ def test_b47_content_of_a_tool_only_message(name: str, content: str | None) -> N
 
 def test_b44_reasoning_goes_back_to_its_own_server_only() -> None:
     """B44: reasoning_content is echoed inside a tool loop by its owner's profile, "" for an old message, else absent."""
-    asked = Asked(endpoint="e", model="m", echo_reasoning=True)
+    asked = Asked(endpoint="e", model="m", echo="content")
     own = response(
         decode(chunk({"reasoning_content": "hm"}), chunk(piece(0, "c", "f", "{}")), chunk(reason="stop"), asked=asked)
     ).message

@@ -69,8 +69,9 @@ def test_profiles_are_whole() -> None:
     for name, profile in PROFILES.items():
         assert profile.name == name
         assert not profile.elsewhere or profile.elsewhere in PROFILES
-        local = profile.base_url.startswith("http://127.0.0.1") or not profile.base_url
+        local = profile.base_url.startswith("http://127.0.0.1") or not (profile.base_url or profile.hosts)
         assert local == (not profile.key_variables)
+        assert profile.base_url or profile.example_url
 
 
 async def test_another_address_gets_the_compatible_dialect() -> None:

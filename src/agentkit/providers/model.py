@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator, Sequence
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from agentkit.catalog import DEFAULT_CAPABILITIES, CapabilityTable
-from agentkit.core.contracts import Adjustment, Call, ChatEvent, ChatRequest, Message, ToolMessage
-from agentkit.errors import ConfigurationError, ProviderError, StreamBroken
+from agentkit.core.contracts import Adjustment, Call, ChatEvent, ChatRequest, Message, ToolMessage, ToolSpec
+from agentkit.errors import BadRequest, ConfigurationError, ProviderError, StreamBroken
+from agentkit.providers.exchange import drain, is_stream, read_failure, rest_of
 from agentkit.providers.history import guard_history
+from agentkit.providers.learned import MOST_REFUSALS, Lesson, learn
+from agentkit.providers.names import wire_name, with_own_names
 from agentkit.providers.profiles import PROFILES, Profile, WireProtocol, speaking
 from agentkit.providers.schema_tools import SchemaTools
 from agentkit.providers.transports.port import DEFAULT_TIMEOUTS, Headers, HttpResponse, HttpTransport, Timeouts
 from agentkit.providers.transports.select import transport_for
-from agentkit.providers.wire.clean import read_json
 from agentkit.providers.wire.codecs import CODECS, Writer
-from agentkit.providers.wire.failure import error_of_status, redact, request_id_of
+from agentkit.providers.wire.error_body import read_error
+from agentkit.providers.wire.failure import redact, request_id_of
 from agentkit.providers.wire.fold import Asked, Decoder, with_usage
 
 __all__ = ["HttpModel", "build_model"]
 
 _log = logging.getLogger(__name__)
 _CLOUDS = ("Azure", "Bedrock", "Vertex", "Foundry", "AWS")
-_DRAIN = 0.25  # seconds for a server to close the body after its end marker, so that the connection can be kept
-_MOST_ERROR = 65_536
+_NO_SECRETS = frozenset({"api-version"})  # parameters of an address that may show in an error
 _USER_AGENT = "agentkit"
 
 
@@ -50,6 +52,7 @@ class HttpModel:
         capabilities: CapabilityTable = DEFAULT_CAPABILITIES,
         provider: str = "",
         default_model: str = "",
+        query: str = "",
         secrets: Sequence[str] = (),
         own_server: bool = True,
     ) -> None:
@@ -61,12 +64,19 @@ class HttpModel:
         self._transport = transport
         versioned = transport.base_url.endswith("/v1")
         self._path = self._codec.path.removeprefix("/v1") if versioned else self._codec.path
+        if query:
+            self._path += f"?{query}"
         self._capabilities = capabilities
         self._endpoint = transport.base_url
+        self._origin = urlsplit(transport.base_url).netloc.rpartition("@")[2] or self.provider
         self._headers = _headers(profile, key)
         self._secrets = (key or "", *secrets)
         self._writers: dict[str, Writer] = {}
         self._told: set[tuple[str, str]] = set()
+        self._profiles: dict[str, Profile] = {}
+        self._notes: dict[str, dict[str, Adjustment]] = {}
+        self._tools: tuple[ToolSpec, ...] = ()
+        self._has_aliases = False
         self._schema_tools = SchemaTools(_Native(self)) if profile.tools == "schema" else None
 
     def __repr__(self) -> str:
@@ -74,7 +84,13 @@ class HttpModel:
 
     def stream(self, call: Call[ChatRequest], /) -> AsyncGenerator[ChatEvent, None]:
         """Send the request and yield its events; the last is ChatEnd."""
-        return self._native(call) if self._schema_tools is None else self._schema_tools.stream(call)
+        if self._schema_tools is not None:
+            return self._schema_tools.stream(call)
+        tools = call.request.tools
+        if tools is not self._tools:
+            self._tools, self._has_aliases = tools, any(wire_name(tool.name) != tool.name for tool in tools)
+        events = self._native(call)
+        return with_own_names(events, tools) if self._has_aliases else events
 
     async def aclose(self) -> None:
         """Close the connections this model opened."""
@@ -84,18 +100,14 @@ class HttpModel:
         provider, model = (
             (self.provider, self._default_model) if call.route is None else (call.route.provider, call.route.model)
         )
-        body, asked = self._written(call.request, provider, model)
         response: HttpResponse | None = None
         decoder: Decoder | None = None
         try:
-            response = await self._transport.post(self._path, self._headers, body)
-            if response.status != 200:
-                raise await _failed(response)
-            asked = msgspec.structs.replace(asked, request_id=request_id_of(response.headers) or "")
+            response, asked = await self._sent(call.request, provider, model)
             decoder = self._codec.decoder(asked)
             data = await response.chunk()
-            if not _is_stream(response, data):
-                for event in decoder.whole(await _all_of(response, data)):
+            if not is_stream(response, data):
+                for event in decoder.whole(await rest_of(response, data)):
                     yield event
                 return
             while data:
@@ -105,7 +117,7 @@ class HttpModel:
                     break
                 data = await response.chunk()
             if decoder.done and not response.at_end:
-                await _drain(response)
+                await drain(response)
             for event in decoder.end():
                 yield event
         except ProviderError as error:
@@ -119,12 +131,49 @@ class HttpModel:
             if response is not None:
                 await response.aclose()
 
+    async def _sent(self, request: ChatRequest, provider: str, model: str) -> tuple[HttpResponse, Asked]:
+        """Return the answer to the request, sent again without each optional field that the server refuses."""
+        lost: set[str] = set()
+        while True:
+            body, asked = self._written(request, provider, model)
+            response = await self._transport.post(self._path, self._headers, body)
+            if response.status == 200:
+                return response, replace(asked, request_id=request_id_of(response.headers) or "")
+            error, lesson = await self._failed(response, request, model, body, lost)
+            if lesson is None:
+                raise error
+            lost.add(lesson.field)
+            self._learn(model, lesson)
+
+    async def _failed(
+        self, response: HttpResponse, request: ChatRequest, model: str, body: bytes, lost: set[str]
+    ) -> tuple[ProviderError, Lesson | None]:
+        """Return the error, and how to do without what it is about; the body, which may quote a key, stays here."""
+        try:
+            error, told = await read_failure(response)
+        finally:
+            await response.aclose()
+        if not isinstance(error, BadRequest) or len(lost) >= MOST_REFUSALS:
+            return error, None
+        sent = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+        return error, learn(self._profile_of(model), request, sent, read_error(told), lost)
+
+    def _profile_of(self, model: str) -> Profile:
+        return self._profiles.get(model, self.profile)
+
+    def _learn(self, model: str, lesson: Lesson) -> None:
+        self._profiles[model] = lesson.profile
+        self._writers.pop(model, None)
+        if lesson.note is not None:
+            notes = self._notes.setdefault(model, {})
+            notes[lesson.note.what] = lesson.note
+
     def _written(self, request: ChatRequest, provider: str, model: str) -> tuple[bytes, Asked]:
         guarded = guard_history(request.messages)
         messages = guarded.messages
         writer = self._writers.get(model)
         if writer is None:
-            writer = self._writers[model] = self._codec.writer(self.profile, self._endpoint, model)
+            writer = self._writers[model] = self._codec.writer(self._profile_of(model), self._endpoint, model)
         max_tokens = request.settings.max_tokens
         if max_tokens is None and self.profile.max_tokens:
             known = self._capabilities.find(self.profile.name, model).max_output_tokens
@@ -137,6 +186,9 @@ class HttpModel:
             raise ConfigurationError(
                 f"The request cannot be written as JSON: {error}. Look at settings.extra and schemas."
             ) from None
+        if notes := self._notes.get(model):
+            asked_for = {"max_tokens": max_tokens is not None, "stream_options": request.stream}
+            changes += [note for what, note in notes.items() if asked_for[what]]
         if changes:
             self._tell(model, changes)
         adjustments = (*guarded.repairs, *changes, *writer.replay.left_out(messages, request.settings.replay))
@@ -167,7 +219,8 @@ class HttpModel:
             taken=ids,
             turn=len(messages),
             after_tools=isinstance(messages[-1], ToolMessage),
-            echo_reasoning=profile.echo_reasoning,
+            echo=profile.echo,
+            output_is_rest=profile.output_is_rest,
             report_model=profile.reports_model,
             adjustments=adjustments,
         )
@@ -182,7 +235,7 @@ class HttpModel:
     ) -> None:
         error.provider = error.provider or provider
         error.model = error.model or model
-        error.message = redact(error.message, *self._secrets)  # some servers quote the key they refuse
+        error.message = f"{self._origin}: {redact(error.message, *self._secrets)}"  # some servers quote the key
         error.args = (error.message,)
         error.code = error.code and redact(error.code, *self._secrets)
         if response is not None:
@@ -220,22 +273,27 @@ def build_model(
     """Return the model of a profile, at `base_url` when it is not the profile's own.
 
     The key is `api_key`, else the profile's environment variable; that variable is not read for another base_url,
-    so a vendor's key never reaches another server. `client` is an httpx, httpx2, openai or anthropic async client,
-    which stays yours to close and, when it is an SDK's, brings address and key. `protocol` is one of those the server
-    speaks, None its first; nothing is sent in another. `timeouts` are seconds, `connections` the most at once per
-    event loop; both are for the default transport. `provider` and `default_model` name calls that bring no route.
-    Raises ConfigurationError naming the missing variable or address, or the protocols there are.
+    so a vendor's key never reaches another server. A query of the base_url is added to every request. `client` is an
+    httpx, httpx2, openai or anthropic async client, which stays yours to close and, when it is an SDK's, brings address
+    and key. `protocol` is one of those the server speaks, None its first; nothing is sent in another. `timeouts` are
+    seconds, `connections` the most at once per event loop; both are for the default transport. `provider` and
+    `default_model` name calls that bring no route. Raises ConfigurationError naming the missing variable or address,
+    or the protocols there are.
     """
+    address, _, query = (base_url or "").partition("?")
+    home = dict(profile.base_urls).get(protocol or profile.protocol, profile.base_url)
     transport = transport_for(
-        client, base_url, profile.base_url, api_key=api_key, timeouts=timeouts, connections=connections
+        client, address or None, home, api_key=api_key, timeouts=timeouts, connections=connections
     )
     if not transport.base_url:
-        raise ConfigurationError(f"{profile.name} has no address of its own; pass base_url='http://host:port/v1'.")
-    own = _host(transport.base_url) == _host(profile.base_url)
+        raise ConfigurationError(
+            f"{profile.name} has no address of its own; pass base_url={profile.example_url or 'http://host:port/v1'!r}."
+        )
+    own = _is_own(profile, transport.base_url)
     cloud = bool(transport.protocols) and any(name in type(client).__name__ for name in _CLOUDS)
     dialect = profile if own or cloud or not profile.elsewhere else PROFILES[profile.elsewhere]
     if dialect is not profile:
-        dialect = msgspec.structs.replace(dialect, tools=profile.tools)
+        dialect = replace(dialect, tools=profile.tools)
     dialect = speaking(dialect, protocol)
     if transport.protocols and dialect.protocol not in transport.protocols:
         raise ConfigurationError(
@@ -249,8 +307,10 @@ def build_model(
         capabilities=capabilities,
         provider=provider or profile.name,
         default_model=default_model,
+        query=query,
         own_server=own or cloud,
-        secrets=[key for key in (api_key, getattr(client, "api_key", None)) if isinstance(key, str)],
+        secrets=[key for key in (api_key, getattr(client, "api_key", None)) if isinstance(key, str)]
+        + [value for name, value in parse_qsl(query) if name.lower() not in _NO_SECRETS],
     )
 
 
@@ -277,46 +337,18 @@ def _headers(profile: Profile, key: str | None) -> Headers:
     if not profile.keeps_connections:
         headers["connection"] = "close"
     if key is not None:
-        headers["authorization"] = f"Bearer {key}"
+        headers[profile.key_header] = f"Bearer {key}" if profile.key_header == "authorization" else key
     return headers
+
+
+def _is_own(profile: Profile, url: str) -> bool:
+    """Return whether the address is the provider's, whose key may be sent there and whose prices apply."""
+    scheme, name, _ = _host(url)
+    if scheme == "https" and any((name or "").endswith(ending) for ending in profile.hosts):
+        return True
+    return bool(profile.base_url) and _host(url) == _host(profile.base_url)
 
 
 def _host(url: str) -> tuple[str, str | None, int | None]:
     parts = urlsplit(url)
     return parts.scheme, parts.hostname, parts.port
-
-
-def _is_stream(response: HttpResponse, first: bytes) -> bool:
-    """Return whether the body is an event stream, by its type or, where that is missing or wrong, by its first byte."""
-    kind = response.headers.get("content-type", "")
-    if kind.startswith("text/event-stream"):
-        return True
-    return not kind.startswith("application/json") and first.lstrip()[:1] not in (b"{", b"[", b"<", b"")
-
-
-async def _all_of(response: HttpResponse, first: bytes) -> bytes:
-    return first if response.at_end else first + await response.read()
-
-
-async def _drain(response: HttpResponse) -> None:
-    try:
-        async with asyncio.timeout(_DRAIN):
-            while await response.chunk():
-                pass
-    except (TimeoutError, ProviderError):
-        _log.debug("the server kept the body open after its end marker; the connection is not reused")
-
-
-async def _failed(response: HttpResponse) -> ProviderError:
-    body = b""
-    try:
-        while len(body) < _MOST_ERROR and (data := await response.chunk()):
-            body += data
-    except ProviderError:
-        _log.debug("the body of an error answer broke off")
-    try:
-        parsed = read_json(body)
-    except (ValueError, RecursionError):
-        parsed = None
-    text = body.decode("utf-8", "replace") if parsed is None and not body.lstrip().startswith(b"<") else ""
-    return error_of_status(response.status, response.headers, parsed, text=text)

@@ -3,155 +3,107 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Literal, TypeAlias
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from agentkit.errors import ConfigurationError
 
-__all__ = ["PROFILES", "CallIdStyle", "NullContent", "Profile", "WireProtocol", "find_profile", "speaking"]
+__all__ = [
+    "PROFILES",
+    "CallIdStyle",
+    "Echo",
+    "NullContent",
+    "Profile",
+    "Roles",
+    "WireProtocol",
+    "find_profile",
+    "speaking",
+]
 
 WireProtocol: TypeAlias = Literal["chat", "messages", "responses"]
 NullContent: TypeAlias = Literal["null", "empty", "omit"]
 CallIdStyle: TypeAlias = Literal["any", "word", "nine"]
+Echo: TypeAlias = Literal["", "content", "details", "signatures"]
+Roles: TypeAlias = Literal["any", "system_first", "alternate", "assistant_after_tools"]
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """One server's dialect.
+    """One server's dialect; `replace(find_profile("vllm"), ...)` makes a changed one, for `Binding(profile=...)`.
 
-    `protocol` is the one spoken unless another of `protocols`, all that the server speaks, is asked for;
-    `key_variables` are tried in order when no key is given; `null_content` is how an assistant message with calls and
-    no text is written; `call_ids` is which ids it takes ("word": letters, digits, _ and -; "nine": nine letters or
-    digits); `echo_reasoning` sends reasoning_content back inside a tool loop; `tools` "schema" makes tool calls through
-    an enforced JSON schema; `schemas` says whether an answer's schema is enforced, or goes into the prompt beside
-    JSON mode; `rejects` are body fields that are left out; `elsewhere` is the profile for a base_url that is not the
-    server's own; `reports_model` False ignores the model name in answers; `keeps_connections` False asks for a new
-    connection each time, for a server that closes them without saying so; `max_tokens` is sent when the request and
-    the capability table name none, 0 sends nothing. With Responses, `output_parts` writes what the model said before
-    as parts instead of text, and `chat_format` puts a schema where Chat Completions has it.
+    Where it is. `protocol` is the one spoken unless another of `protocols`, all that the server speaks, is asked for.
+    `base_url` is its address, `base_urls` those of protocols that have one of their own, `example_url` is
+    shown where it has no fixed one; `hosts` are further endings of host names that are the provider's own;
+    `key_variables` are tried in order when no key is given, `key_header` carries the key ("authorization" as a bearer
+    token); `elsewhere` is the profile for a base_url that is not the server's own.
+
+    What it takes. `rejects` are body fields that are left out and reported, `renames` fields under another name;
+    `max_tokens_field` is the name of the output's limit, `max_tokens` is sent when the request and the capability table
+    name none, 0 sends nothing; `stream_usage` asks for the usage of a stream; `tools` "schema" makes tool calls through
+    an enforced JSON schema; `named_tool` False asks for one tool by sending only that and "required"; `strict_tools`
+    sends the tools' strict flag; `schemas` says whether an answer's schema is enforced, goes into the prompt beside
+    JSON mode ("prompt"), or into the prompt alone ("text"); `schema_subset` names the part of JSON Schema it enforces;
+    `images` "data" takes no URLs; `thinking_switch` turns reasoning off by a `thinking` field.
+
+    How a conversation is written. `null_content` is an assistant message with calls and no text, `empty_assistant` what
+    becomes of one with neither; `call_ids` is which ids it takes ("word": letters, digits, _ and -; "nine": nine
+    letters or digits); `roles` is the order it needs: "system_first" joins the system messages at the start and sends
+    later ones as the user's, "alternate" also joins neighbours of one role, "assistant_after_tools" puts a short
+    answer between results and the user; `echo` is what must go back: the `reasoning_content` of a turn with calls
+    ("content"), `reasoning_details` ("details"), or the thought signatures of calls ("signatures"). With Responses,
+    `output_parts` writes what the model said before as parts instead of text, and `chat_format` puts a schema where
+    Chat Completions has it.
+
+    What comes back. `output_is_rest` counts as output all tokens that are not input, for a server that leaves reasoning
+    out of its completion tokens; `reports_model` False ignores the model name in answers; `keeps_connections` False
+    asks for a new connection each time, for a server that closes them without saying so.
     """
 
     name: str
     protocol: WireProtocol = "chat"
     protocols: tuple[WireProtocol, ...] = ("chat",)
     base_url: str = ""
+    base_urls: tuple[tuple[WireProtocol, str], ...] = ()
+    example_url: str = ""
+    hosts: tuple[str, ...] = ()
     key_variables: tuple[str, ...] = ()
+    key_header: str = "authorization"
     headers: tuple[tuple[str, str], ...] = ()
     elsewhere: str = ""
-    null_content: NullContent = "null"
-    call_ids: CallIdStyle = "any"
-    stream_usage: bool = True
+    rejects: frozenset[str] = frozenset()
+    renames: tuple[tuple[str, str], ...] = ()
     max_tokens_field: str = "max_tokens"
     max_tokens: int = 0
-    echo_reasoning: bool = False
+    stream_usage: bool = True
     tools: Literal["native", "schema"] = "native"
+    named_tool: bool = True
     strict_tools: bool = False
-    schemas: Literal["strict", "enforced", "prompt"] = "enforced"
-    rejects: frozenset[str] = frozenset()
+    schemas: Literal["strict", "enforced", "prompt", "text"] = "enforced"
+    schema_subset: str = ""
+    images: Literal["any", "data"] = "any"
+    thinking_switch: bool = False
+    null_content: NullContent = "null"
+    empty_assistant: Literal["keep", "drop"] = "keep"
+    call_ids: CallIdStyle = "any"
+    roles: Roles = "any"
+    echo: Echo = ""
+    output_is_rest: bool = False
     reports_model: bool = True
     keeps_connections: bool = True
     output_parts: bool = False
     chat_format: bool = False
 
 
-_ALL: tuple[WireProtocol, ...] = ("chat", "responses", "messages")
-_COMPATIBLE = Profile(name="openai-compatible", protocols=_ALL, null_content="empty", strict_tools=False)
+_FILE: Final = Path(__file__).parent / "data" / "profiles.json"
+_SCHEMA: Final = "+schema"
+_MESSAGES_CAP: Final = 8192  # the protocol requires a cap
 
-_ROWS = (
-    Profile(
-        name="openai",
-        protocols=("chat", "responses"),
-        base_url="https://api.openai.com/v1",
-        key_variables=("OPENAI_API_KEY",),
-        elsewhere="openai-compatible",
-        max_tokens_field="max_completion_tokens",
-        strict_tools=True,
-        schemas="strict",
-    ),
-    Profile(
-        name="anthropic",
-        protocol="messages",
-        protocols=("messages",),
-        base_url="https://api.anthropic.com",
-        key_variables=("ANTHROPIC_API_KEY",),
-        headers=(("anthropic-version", "2026-10-21"),),
-        call_ids="word",
-        max_tokens=8192,
-        strict_tools=True,
-    ),
-    _COMPATIBLE,
-    Profile(
-        name="deepseek",
-        base_url="https://api.deepseek.com",
-        key_variables=("DEEPSEEK_API_KEY",),
-        echo_reasoning=True,
-        schemas="prompt",
-        rejects=frozenset({"seed", "parallel_tool_calls", "metadata", "service_tier"}),
-    ),
-    Profile(
-        name="groq",
-        protocols=("chat", "responses"),
-        base_url="https://api.groq.com/openai/v1",
-        key_variables=("GROQ_API_KEY",),
-        max_tokens_field="max_completion_tokens",
-        rejects=frozenset({"metadata", "include", "store"}),
-    ),
-    Profile(
-        name="mistral",
-        base_url="https://api.mistral.ai/v1",
-        key_variables=("MISTRAL_API_KEY",),
-        null_content="empty",
-        call_ids="nine",
-        stream_usage=False,
-        rejects=frozenset({"service_tier", "metadata"}),
-    ),
-    Profile(
-        name="openrouter",
-        protocols=("chat", "responses"),
-        base_url="https://openrouter.ai/api/v1",
-        key_variables=("OPENROUTER_API_KEY",),
-        strict_tools=True,
-        schemas="strict",
-    ),
-    Profile(
-        name="together",
-        base_url="https://api.together.xyz/v1",
-        key_variables=("TOGETHER_API_KEY",),
-        rejects=frozenset({"service_tier", "metadata"}),
-    ),
-    Profile(
-        name="fireworks",
-        protocols=("chat", "responses"),
-        base_url="https://api.fireworks.ai/inference/v1",
-        key_variables=("FIREWORKS_API_KEY",),
-        rejects=frozenset({"parallel_tool_calls"}),
-    ),
-    Profile(
-        name="xai",
-        protocols=("chat", "responses"),
-        base_url="https://api.x.ai/v1",
-        key_variables=("XAI_API_KEY",),
-        max_tokens_field="max_completion_tokens",
-    ),
-    Profile(name="vllm", protocols=_ALL, base_url="http://127.0.0.1:8000/v1", null_content="null"),
-    Profile(name="ollama", protocols=_ALL, base_url="http://127.0.0.1:11434/v1", null_content="empty"),
-    Profile(name="lmstudio", protocols=_ALL, base_url="http://127.0.0.1:1234/v1", null_content="empty"),
-    Profile(
-        name="llamacpp",
-        protocols=_ALL,
-        output_parts=True,
-        chat_format=True,
-        base_url="http://127.0.0.1:8080/v1",
-        null_content="null",
-        reports_model=False,
-        keeps_connections=False,
-    ),
-)
-
-PROFILES: dict[str, Profile] = {row.name: row for row in _ROWS}
-_SCHEMA = "+schema"
-_MESSAGES_CAP = 8192  # the protocol requires a cap
+PROFILES: Final[dict[str, Profile]] = {
+    row.name: row for row in msgspec.json.decode(_FILE.read_bytes(), type=list[Profile])
+}
 
 
 def find_profile(name: str) -> Profile:

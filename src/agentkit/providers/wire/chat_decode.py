@@ -100,7 +100,7 @@ class ChatDecoder:
             self._held = ""
             self._text("\ufffd", events)
         fold = self._fold
-        if fold.asked.echo_reasoning and fold.reasoning:
+        if fold.asked.echo == "content" and fold.reasoning:
             owner = (fold.asked.endpoint, fold.asked.model)
             fold.opaque.append(OpaqueItem(owner, ECHO_KIND, "".join(fold.reasoning)))
         events += fold.end(_REASONS, self.usage())
@@ -111,9 +111,12 @@ class ChatDecoder:
         found = self._usage
         if not found:
             return Usage(None, None, None, None, None, None)
+        read, written = found.get("prompt_tokens"), found.get("completion_tokens")
+        if self._fold.asked.output_is_rest and read is not None and "total_tokens" in found:
+            written = max(written or 0, found["total_tokens"] - read)
         return Usage(
-            found.get("prompt_tokens"),
-            found.get("completion_tokens"),
+            read,
+            written,
             found.get("cached_tokens", found.get("prompt_cache_hit_tokens", 0)),
             found.get("cache_write_tokens", 0),
             0,

@@ -7,27 +7,28 @@ from collections.abc import Sequence
 from msgspec import Raw
 
 from agentkit.core.contracts import (
+    Adjustment,
     AssistantMessage,
     ChatRequest,
-    ImagePart,
     JsonObject,
     JsonValue,
     Message,
     ModelSettings,
     OutputSpec,
-    Part,
     SystemMessage,
-    TextPart,
     ToolCall,
+    ToolChoice,
     ToolMessage,
     ToolSpec,
     UserMessage,
-    text_of,
 )
 from agentkit.providers.history import wire_id
+from agentkit.providers.names import wire_name
 from agentkit.providers.profiles import Profile
-from agentkit.providers.wire.chat_decode import ECHO_KIND
-from agentkit.providers.wire.clean import data_url, encode_json, whole_arguments
+from agentkit.providers.wire.chat_echo import ECHO_KINDS, sign_calls
+from agentkit.providers.wire.chat_parts import written_content, written_result
+from agentkit.providers.wire.chat_roles import arranged
+from agentkit.providers.wire.clean import encode_json, whole_arguments
 from agentkit.providers.wire.writing import BodyWriter
 
 __all__ = ["ChatWriter", "is_strict", "schema_instruction"]
@@ -39,50 +40,84 @@ class ChatWriter(BodyWriter):
     __slots__ = ()
 
     def __init__(self, profile: Profile, endpoint: str, model: str) -> None:
-        super().__init__(profile, endpoint, model, ECHO_KIND)
+        super().__init__(profile, endpoint, model, ECHO_KINDS[profile.echo])
 
     def write(self, request: ChatRequest, messages: Sequence[Message], max_tokens: int | None) -> bytes:
         """Return the body; `messages` are those of the request after the history guard."""
+        profile, output = self._profile, request.output
+        if output is not None and profile.schemas in ("prompt", "text"):
+            messages = (SystemMessage(schema_instruction(output)), *messages)
+            self.changes.append(
+                Adjustment("schema", "response_format", f"{profile.name} enforces no schema; it went into the prompt")
+            )
+        if profile.roles != "any" or profile.empty_assistant != "keep":
+            messages = arranged(messages, profile, self.changes)
         kept = self._memo
         written = [Raw(kept.get(message) or kept.put(message, self._message(message))) for message in messages]
-        profile = self._profile
-        if request.output is not None and profile.schemas == "prompt":
-            written.insert(0, Raw(encode_json({"role": "system", "content": schema_instruction(request.output)})))
         body: dict[str, object] = {"model": self._model, "messages": written}
         if request.stream:
             body["stream"] = True
             if profile.stream_usage:
                 body["stream_options"] = {"include_usage": True}
         if request.tools:
-            body["tools"] = self._tool_list(request.tools)
-            if request.tool_choice is not None:
-                mode, name = request.tool_choice.mode, request.tool_choice.name
-                body["tool_choice"] = {"type": "function", "function": {"name": name}} if mode == "tool" else mode
-        if request.output is not None:
-            body["response_format"] = self._format(request.output)
+            self._put_tools(body, request.tools, request.tool_choice)
+        if output is not None and profile.schemas != "text":
+            body["response_format"] = self._format(output)
         self._settings(body, request.settings, max_tokens, with_tools=bool(request.tools))
         return encode_json(body)
+
+    def _put_tools(self, body: dict[str, object], tools: tuple[ToolSpec, ...], choice: ToolChoice | None) -> None:
+        profile, mode = self._profile, choice.mode if choice is not None else None
+        if "tool_choice" in profile.rejects and mode is not None:
+            if mode == "none":
+                return
+            if mode != "auto":
+                self.changes.append(
+                    Adjustment("setting", "tool_choice", f"{profile.name} cannot be made to call a tool")
+                )
+            mode = None if mode != "tool" else mode
+        if choice is None or mode is None:
+            body["tools"] = self._tool_list(tools)
+        elif mode != "tool":
+            body["tools"], body["tool_choice"] = self._tool_list(tools), mode
+        elif profile.named_tool:
+            body["tools"] = self._tool_list(tools)
+            body["tool_choice"] = {"type": "function", "function": {"name": wire_name(choice.name)}}
+        else:
+            body["tools"] = [self._tool(tool) for tool in tools if tool.name == choice.name]
+            if "tool_choice" not in profile.rejects:
+                body["tool_choice"] = "required"
 
     def _settings(
         self, body: dict[str, object], settings: ModelSettings, max_tokens: int | None, *, with_tools: bool
     ) -> None:
+        effort = settings.reasoning_effort
+        if effort == "none" and self._profile.thinking_switch:
+            body["thinking"], effort = {"type": "disabled"}, None
         given: dict[str, object] = {
             "temperature": settings.temperature,
             "top_p": settings.top_p,
             self._profile.max_tokens_field: max_tokens,
             "stop": list(settings.stop) or None,
             "seed": settings.seed,
-            "reasoning_effort": settings.reasoning_effort,
+            "reasoning_effort": effort,
             "parallel_tool_calls": settings.parallel_tool_calls if with_tools else None,
             "service_tier": settings.service_tier,
             "metadata": settings.metadata,
         }
         self._put(body, given)
+        for name, other in self._profile.renames:
+            if name in body:
+                body[other] = body.pop(name)
         if settings.extra:
             body.update(settings.extra)
 
     def _tool(self, tool: ToolSpec) -> JsonObject:
-        function: JsonObject = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+        function: JsonObject = {
+            "name": wire_name(tool.name),
+            "description": tool.description,
+            "parameters": tool.parameters,
+        }
         if tool.strict is not None and self._profile.strict_tools:
             function["strict"] = tool.strict
         return {"type": "function", "function": function}
@@ -99,15 +134,18 @@ class ChatWriter(BodyWriter):
         if isinstance(message, SystemMessage):
             return encode_json({"role": "system", "content": message.content})
         if isinstance(message, UserMessage):
-            return encode_json({"role": "user", "content": _content(message.content)})
+            return encode_json({"role": "user", "content": written_content(message.content, self._profile)})
         if isinstance(message, ToolMessage):
             call_id = wire_id(message.call_id, self._profile.call_ids)
-            return encode_json({"role": "tool", "tool_call_id": call_id, "content": _result(message.content)})
+            return encode_json({"role": "tool", "tool_call_id": call_id, "content": written_result(message.content)})
         return encode_json(self._assistant(message))
 
     def _assistant(self, message: AssistantMessage) -> JsonObject:
         own = self.replay.own(message)
+        echo = self._profile.echo
         written: JsonObject = {"role": "assistant", "content": message.content}
+        if echo == "details" and own:
+            written["reasoning_details"] = own[0].data
         if not message.tool_calls:
             return written
         if not message.content:
@@ -115,46 +153,20 @@ class ChatWriter(BodyWriter):
                 written["content"] = None
             elif self._profile.null_content == "omit":
                 del written["content"]
-        if self._profile.echo_reasoning:
+        if echo == "content":
             written["reasoning_content"] = own[0].data if own else ""
-        written["tool_calls"] = [self._call(call) for call in message.tool_calls]
+        calls = [self._call(call) for call in message.tool_calls]
+        if echo == "signatures":
+            sign_calls(calls, own[0].data if own else None)
+        written["tool_calls"] = list[JsonValue](calls)
         return written
 
     def _call(self, call: ToolCall) -> JsonObject:
         return {
             "id": wire_id(call.id, self._profile.call_ids),
             "type": "function",
-            "function": {"name": call.name, "arguments": whole_arguments(call.arguments)},
+            "function": {"name": wire_name(call.name), "arguments": whole_arguments(call.arguments)},
         }
-
-
-def _content(content: str | tuple[Part, ...]) -> JsonValue:
-    return content if isinstance(content, str) else [_part(part) for part in content]
-
-
-def _part(part: Part) -> JsonObject:
-    if isinstance(part, TextPart):
-        return {"type": "text", "text": part.text}
-    if isinstance(part, ImagePart):
-        image: JsonObject = {"url": part.url or data_url(part.data, part.media_type or "image/png")}
-        if part.detail:
-            image["detail"] = part.detail
-        return {"type": "image_url", "image_url": image}
-    if part.file_id:
-        return {"type": "file", "file": {"file_id": part.file_id}}
-    if part.url:
-        return {"type": "file", "file": {"file_url": part.url}}
-    data = data_url(part.data, part.media_type or "application/octet-stream")
-    return {"type": "file", "file": {"filename": part.name or "file", "file_data": data}}
-
-
-def _result(content: str | tuple[Part, ...]) -> str:
-    """Return a result as text, which is all that the protocol takes there; other parts are named, not hidden."""
-    if isinstance(content, str):
-        return content
-    others = sum(not isinstance(part, TextPart) for part in content)
-    note = f"[{others} images or files of this result are left out: results are text here]" if others else ""
-    return "\n".join(filter(None, (text_of(content), note)))
 
 
 def schema_instruction(output: OutputSpec) -> str:

@@ -67,6 +67,8 @@ class WireUsage(Struct):
     prompt_tokens_details: Details | None = None
     completion_tokens_details: Details | None = None
     prompt_cache_hit_tokens: int | None = None
+    cached_tokens: int | None = None
+    total_tokens: int | None = None
 
 
 class Choice(Struct):

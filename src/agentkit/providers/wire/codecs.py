@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from agentkit.core.contracts import Adjustment, ChatRequest, Message
 from agentkit.providers.profiles import Profile, WireProtocol
-from agentkit.providers.wire.chat_decode import ChatDecoder
+from agentkit.providers.wire.chat_echo import chat_decoder
 from agentkit.providers.wire.chat_encode import ChatWriter
 from agentkit.providers.wire.fold import Asked, Decoder
 from agentkit.providers.wire.messages_decode import MessagesDecoder
@@ -48,7 +48,7 @@ class Codec(Struct, frozen=True):
 
 
 CODECS: Final[dict[WireProtocol, Codec]] = {
-    "chat": Codec("/chat/completions", ChatWriter, ChatDecoder),
+    "chat": Codec("/chat/completions", ChatWriter, chat_decoder),
     "messages": Codec("/v1/messages", MessagesWriter, MessagesDecoder),
     "responses": Codec("/responses", ResponsesWriter, ResponsesDecoder),
 }

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TypedDict
+from functools import cache
+from pathlib import Path
+from typing import Final, TypedDict
+from urllib.parse import quote
+
+import msgspec
 
 from agentkit.core.contracts import JsonValue
 from agentkit.errors import (
@@ -19,43 +25,30 @@ from agentkit.errors import (
     RateLimited,
     Refused,
 )
+from agentkit.providers.wire.error_body import Said, read_error
 
-__all__ = ["error_of_body", "error_of_status", "malformed_turn", "redact", "request_id_of", "retry_after_of"]
+__all__ = [
+    "error_of_body",
+    "error_of_status",
+    "malformed_turn",
+    "redact",
+    "request_id_of",
+    "retry_after_of",
+    "shorten",
+]
 
-_OVERFLOW = frozenset({"context_length_exceeded", "exceed_context_size_error", "model_context_window_exceeded"})
-_FILTERED = frozenset({"content_filter", "content_policy_violation", "responsible_ai_policy_violation"})
-_NO_CREDIT = frozenset(
-    {
-        "insufficient_quota",
-        "billing_error",
-        "billing_not_active",
-        "billing_hard_limit_reached",
-        "enforced_spend_limit_reached",
-        "insufficient_balance",
-        "insufficient_credits",
-        "credit_balance_too_low",
-        "quota_exhausted",
-    }
-)
-_BAD_TURN = frozenset({"tool_use_failed", "tool_call_parse_failed"})
-_STATUS_OF = {
-    "authentication_error": 401,
-    "invalid_api_key": 401,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "model_not_found": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "rate_limit_exceeded": 429,
-    "requests": 429,
-    "tokens": 429,
-    "overloaded_error": 529,
-    "engine_overloaded": 503,
-    "invalid_request_error": 400,
-    "invalid_prompt": 400,
-    "badrequesterror": 400,
+_FILE: Final = Path(__file__).parents[1] / "data" / "error_codes.json"
+_STATUS_OF: Final = {
+    "auth": 401,
+    "no_credit": 402,
+    "no_model": 404,
+    "too_large": 413,
+    "rate": 429,
+    "overloaded": 529,
+    "server": 500,
+    "bad_request": 400,
 }
-_KEPT_HEADERS = ("x-ratelimit-", "anthropic-ratelimit-", "ratelimit-")
+_KEPT_HEADERS = ("x-ratelimit-", "anthropic-ratelimit-", "ratelimit-", "retry-after", "x-should-retry")
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-amzn-requestid", "cf-ray")
 _MOST_TEXT = 500
 _BEARER = re.compile(r"(?i)(bearer\s+)[^\s\"',;]+")
@@ -69,31 +62,53 @@ _LEAST_SECRET = 6
 def redact(text: str, *secrets: str) -> str:
     """Return the text without these secrets, bearer tokens, keys in URLs, and what looks like a vendor's key.
 
-    A secret of a few letters protects nothing, and taking it out would only garble the text.
+    A secret is also found in base64 and as it stands in a URL. One of a few letters protects nothing, and taking it out
+    would only garble the text.
     """
     for secret in secrets:
         if len(secret) >= _LEAST_SECRET:
-            text = text.replace(secret, "****")
+            for form in _forms(secret):
+                text = text.replace(form, "****")
     text = _PARAMETER.sub(r"\1****", _BEARER.sub(r"\1****", text))
     return _SECRET.sub("****", text)
 
 
+def shorten(text: str) -> str:
+    """Return the head of a long text, cut where a word ends, so that no part of a secret is left at the cut."""
+    if len(text) <= _MOST_TEXT:
+        return text
+    head = text[: _MOST_TEXT + 1]
+    return f"{head[: max(head.rfind(' '), head.rfind(chr(10)), 0)]} ...".lstrip()
+
+
+def _forms(secret: str) -> list[str]:
+    """Return the secret and its codings, the longest first."""
+    raw = secret.encode("utf-8", "replace")
+    coded = {form.decode().rstrip("=") for form in (base64.b64encode(raw), base64.urlsafe_b64encode(raw))}
+    quoted = {quote(secret), quote(secret, safe="")}
+    return sorted({secret, *coded, *quoted}, key=len, reverse=True)
+
+
 def error_of_status(status: int, headers: Mapping[str, str], body: JsonValue, *, text: str = "") -> ProviderError:
     """Return the error of an answer that is not 200; `body` is its JSON, None when it has none."""
-    kind, code, message = _fields(body)
-    error = _build(status, kind, code, message or text.strip()[:_MOST_TEXT] or "the server gave no reason")
-    error.retry_after = retry_after_of(headers)
-    error.request_id = request_id_of(headers) or (_text(body.get("request_id")) if isinstance(body, dict) else None)
+    said = read_error(body)
+    error = _build(status, said, text.strip() or "the server gave no reason")
+    hint = retry_after_of(headers)
+    error.retry_after = said.retry_after if hint is None else hint
+    error.request_id = request_id_of(headers) or said.request_id or None
     error.headers = {name.lower(): value for name, value in headers.items() if name.lower().startswith(_KEPT_HEADERS)}
+    if error.headers.get("x-should-retry") == "false":
+        error.retryable = False
     return error
 
 
 def error_of_body(body: JsonValue) -> ProviderError:
     """Return the error that came inside a stream or an answer with status 200; unknown ones are the server's fault."""
-    kind, code, message = _fields(body)
-    status = _inner_status(body, kind, code)
-    error = _build(status, kind, code, message or "the server reported an error without a reason")
+    said = read_error(body)
+    status = said.status or next((_STATUS_OF[kind] for kind in _kinds(said) if kind in _STATUS_OF), 500)
+    error = _build(status, said, "the server reported an error without a reason")
     error.status = status if error.status is None else error.status
+    error.retry_after = said.retry_after
     if error.accepted is False:
         error.accepted = None  # the request itself was taken with 200
     return error
@@ -140,72 +155,60 @@ class _Known(TypedDict):
     code: str | None
 
 
-def _build(status: int, kind: str, code: str, message: str) -> ProviderError:
-    message = redact(message)[:_MOST_TEXT]
-    said = f"HTTP {status}: {message}" if status else message
-    names = {kind.lower(), code.lower()}
-    known: _Known = {"status": status or None, "code": (kind or code if code.isdigit() else code or kind) or None}
-    if names & _OVERFLOW:
-        return ContextOverflow(said, **known, accepted=False)
-    if names & _FILTERED:
-        refused = Refused(said)
+def _build(status: int, said: Said, otherwise: str) -> ProviderError:
+    text = f"HTTP {status}: {shorten(redact(said.message or otherwise))}"
+    known: _Known = {"status": status, "code": said.code or None}
+    kinds = _kinds(said)
+    if "overflow" in kinds or (said.param == "input_tokens" and status in (400, 422)):
+        return ContextOverflow(text, **known, accepted=False)
+    if "filtered" in kinds or said.moderated:
+        refused = Refused(text)
         refused.status, refused.code = known["status"], known["code"]
         return refused
-    if names & _BAD_TURN:
-        return ProviderError(said, **known, accepted=True)
-    if names & _NO_CREDIT or status == 402:
-        return RateLimited(f"{said} (the account's credit is used up)", **known, retryable=False, accepted=False)
-    if names & {"rate_limit_exceeded", "rate_limit_error"} or status == 429:
-        return RateLimited(said, **known, accepted=False)
-    return _by_status(status, said, known)
+    if "bad_turn" in kinds:
+        return ProviderError(text, **known, accepted=True)
+    if status == 402 and said.limit_source == "openrouter_in_flight_budget":
+        return RateLimited(text, **known, accepted=False)
+    if "no_credit" in kinds or status == 402:
+        return RateLimited(f"{text} (the account's credit is used up)", **known, retryable=False, accepted=False)
+    if ("rate" in kinds and status < 500) or status == 429:
+        return RateLimited(text, **known, retryable=status != 413, accepted=False)
+    return _by_status(401 if "auth" in kinds and status < 500 else status, text, known, no_model="no_model" in kinds)
 
 
-def _by_status(status: int, said: str, known: _Known) -> ProviderError:
+def _by_status(status: int, text: str, known: _Known, *, no_model: bool) -> ProviderError:
     if status in (401, 403):
         hint = "Check the key (api_key=, or the provider's variable) and its rights."
-        return AuthFailed(f"{said.rstrip('. ')}. {hint}", **known, accepted=False)
+        return AuthFailed(_with(text, hint), **known, accepted=False)
     if status == 413:
-        return ContextOverflow(said, **known, accepted=False)
+        return ContextOverflow(text, **known, accepted=False)
     if 300 <= status < 400:
-        return BadRequest(
-            f"{said.rstrip('. ')}. The server redirects; give its final address as base_url.", **known, accepted=False
-        )
+        hint = "The server redirects; give its final address as base_url."
+        return BadRequest(_with(text, hint), **known, accepted=False)
     if status in (408, 409, 425, 499):
-        return Overloaded(said, **known)
-    if 400 <= status < 500 or status == 501:
-        return BadRequest(said, **known, accepted=False)
-    return Overloaded(said, **known, accepted=False if status == 529 else None)
+        return Overloaded(text, **known)
+    if no_model and status < 500:
+        hint = "Check the model's name; GET /v1/models lists what a server has."
+        return BadRequest(_with(text, hint), **known, accepted=False)
+    if status == 404:
+        hint = "Check base_url, which often has to end in /v1, and the model's name."
+        return BadRequest(_with(text, hint), **known, accepted=False)
+    if (400 <= status < 500 and status != 498) or status == 501:  # 498 is Groq's for a full service tier
+        return BadRequest(text, **known, accepted=False)
+    return Overloaded(text, **known, accepted=False if status in (498, 529) else None)
 
 
-def _fields(body: JsonValue) -> tuple[str, str, str]:
-    """Return type, code and message of any of the shapes servers use for an error."""
-    found: JsonValue = body
-    if isinstance(body, dict):
-        found = body.get("error") or body.get("detail") or body
-    if isinstance(found, list):
-        found = found[0] if found else None
-    if not isinstance(found, dict):
-        return "", "", _text(found)
-    details = found.get("details")
-    inner = found.get("innererror")
-    code = _text(found.get("code"))
-    if isinstance(details, dict) and not code:
-        code = _text(details.get("error_code"))
-    if isinstance(inner, dict) and _text(inner.get("code")):
-        code = code or _text(inner.get("code"))
-    return _text(found.get("type")), code, _text(found.get("message")) or _text(found.get("msg"))
+def _with(text: str, hint: str) -> str:
+    return f"{text.rstrip('. ')}. {hint}"
 
 
-def _inner_status(body: JsonValue, kind: str, code: str) -> int:
-    if code.isdigit() and 300 <= int(code) < 600:
-        return int(code)
-    for name in (code.lower(), kind.lower()):
-        if name in _STATUS_OF:
-            return _STATUS_OF[name]
-    found = body.get("error") if isinstance(body, dict) else None
-    status = found.get("status") if isinstance(found, dict) else None
-    return status if isinstance(status, int) and 300 <= status < 600 else 500
+def _kinds(said: Said) -> list[str]:
+    """Return what kind of failure each name stands for, the most exact first."""
+    known = _known()
+    return [known[name] for name in said.names if name in known]
 
 
-def _text(value: JsonValue) -> str:
-    return "" if value is None or isinstance(value, (dict, list, bool)) else str(value)
+@cache
+def _known() -> dict[str, str]:
+    listed = msgspec.json.decode(_FILE.read_bytes(), type=dict[str, list[str]])
+    return {name: kind for kind, names in listed.items() for name in names}

@@ -22,6 +22,7 @@ from agentkit.core.contracts import (
     Usage,
 )
 from agentkit.errors import ProviderError, Refused, StreamBroken
+from agentkit.providers.profiles import Echo
 from agentkit.providers.wire.calls import CallAssembly
 from agentkit.providers.wire.failure import malformed_turn
 
@@ -39,7 +40,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     taken: Container[str] = ()
     turn: int = 0
     after_tools: bool = False
-    echo_reasoning: bool = False
+    echo: Echo = ""
+    output_is_rest: bool = False
     report_model: bool = True
     adjustments: tuple[Adjustment, ...] = ()
 

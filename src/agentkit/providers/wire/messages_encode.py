@@ -25,6 +25,7 @@ from agentkit.core.contracts import (
 )
 from agentkit.errors import ConfigurationError
 from agentkit.providers.history import wire_id
+from agentkit.providers.names import wire_name
 from agentkit.providers.profiles import Profile
 from agentkit.providers.wire.clean import encode_json, whole_arguments
 from agentkit.providers.wire.messages_decode import BLOCKS_KIND
@@ -95,7 +96,11 @@ class MessagesWriter(BodyWriter):
             body.update(settings.extra)
 
     def _tool(self, tool: ToolSpec) -> JsonObject:
-        written: JsonObject = {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+        written: JsonObject = {
+            "name": wire_name(tool.name),
+            "description": tool.description,
+            "input_schema": tool.parameters,
+        }
         if tool.strict is not None and self._profile.strict_tools:
             written["strict"] = tool.strict
         return written
@@ -184,7 +189,7 @@ class MessagesWriter(BodyWriter):
             **more,
             "type": "tool_use",
             "id": wire_id(call.id, self._profile.call_ids),
-            "name": call.name,
+            "name": wire_name(call.name),
             "input": Raw(whole_arguments(call.arguments).encode()),
         }
 
@@ -201,7 +206,7 @@ def _choice(choice: ToolChoice | None, parallel: bool | None) -> JsonObject | No
     mode = "auto" if choice is None else choice.mode
     written: JsonObject = {"type": _CHOICES.get(mode, "tool")}
     if choice is not None and mode == "tool":
-        written["name"] = choice.name
+        written["name"] = wire_name(choice.name)
     if parallel is False and mode != "none":
         written["disable_parallel_tool_use"] = True
     return written

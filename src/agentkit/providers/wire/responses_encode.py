@@ -25,6 +25,7 @@ from agentkit.core.contracts import (
     text_of,
 )
 from agentkit.providers.history import wire_id
+from agentkit.providers.names import wire_name
 from agentkit.providers.profiles import Profile
 from agentkit.providers.wire.chat_encode import is_strict, schema_instruction
 from agentkit.providers.wire.clean import data_url, encode_json, whole_arguments
@@ -64,7 +65,7 @@ class ResponsesWriter(BodyWriter):
             system = []
         body: dict[str, object] = {"model": self._model, "input": self._input(messages[len(system) :])}
         output = request.output
-        if output is not None and self._profile.schemas == "prompt":
+        if output is not None and self._profile.schemas in ("prompt", "text"):
             system.append(schema_instruction(output))
         if any(system):
             body["instructions"] = "\n\n".join(filter(None, system))
@@ -74,7 +75,7 @@ class ResponsesWriter(BodyWriter):
             body["tools"] = self._tool_list(request.tools)
             if request.tool_choice is not None:
                 mode, name = request.tool_choice.mode, request.tool_choice.name
-                body["tool_choice"] = {"type": "function", "name": name} if mode == "tool" else mode
+                body["tool_choice"] = {"type": "function", "name": wire_name(name)} if mode == "tool" else mode
         self._settings(body, request, max_tokens)
         return encode_json(body)
 
@@ -102,13 +103,15 @@ class ResponsesWriter(BodyWriter):
     def _tool(self, tool: ToolSpec) -> JsonObject:
         return {
             "type": "function",
-            "name": tool.name,
+            "name": wire_name(tool.name),
             "description": tool.description,
             "parameters": tool.parameters,
             "strict": tool.strict is True and self._profile.strict_tools,
         }
 
     def _format(self, output: OutputSpec) -> JsonObject:
+        if self._profile.schemas == "text":
+            return {}
         if self._profile.schemas == "prompt":
             return {"text": {"format": {"type": "json_object"}}}
         schema: JsonObject = {"name": output.name, "schema": output.schema}
@@ -192,7 +195,7 @@ class ResponsesWriter(BodyWriter):
         return {
             "type": "function_call",
             "call_id": wire_id(call.id, self._profile.call_ids),
-            "name": call.name,
+            "name": wire_name(call.name),
             "arguments": whole_arguments(call.arguments),
         }
 
