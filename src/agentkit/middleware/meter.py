@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import warnings
 from collections.abc import AsyncGenerator, Callable, Sequence
 from decimal import Decimal
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from agentkit.catalog import FREE, bound, cost
+from agentkit.catalog import FREE, bound
 from agentkit.catalog.prices import STANDARD_TIERS
 from agentkit.core.contracts import (
     ZERO,
@@ -24,9 +21,7 @@ from agentkit.core.contracts import (
     ChatRequest,
     ChatResponse,
     CostRecord,
-    LedgerEntry,
     Meter,
-    Outcome,
     PriceSource,
     Quote,
     Rates,
@@ -39,6 +34,8 @@ from agentkit.core.contracts import (
     multiply_money,
 )
 from agentkit.core.runtime.context import RunContext
+from agentkit.core.runtime.layers import run_context
+from agentkit.core.runtime.metering.attempt import Attempt, admit, charge, settle, to_ledger
 from agentkit.core.runtime.metering.ending import never_accepted, outcome_of, plausible, usage_of
 from agentkit.core.runtime.metering.estimate import message_tokens
 from agentkit.errors import MeterExceeded, StreamBroken, UnpricedModel
@@ -47,28 +44,12 @@ __all__ = ["MeterLayer", "meter"]
 
 InputEstimate: TypeAlias = Callable[[ChatRequest], int]
 
-_LOG = logging.getLogger("agentkit")
 _LIKELY_OUTPUT = 1_024  # tokens of an answer before this run has seen one
 _LEAST_OUTPUT = 64  # fewer tokens than this are no answer: a strict budget refuses instead
 _STRICT_OUTPUT = 8_192  # the cap a strict budget starts from when the request names none
 _SURELY = 4  # a token is a byte or more, and the estimate counts four: what a strict ceiling has to reckon with
 _TOOLS_AT_MOST = 1_024  # tokens that servers add of their own where there are tools
 _PER_TOKEN = Decimal("0.000001")
-_LEDGER_GRACE = 5.0  # seconds
-
-
-class Attempt(Struct):
-    """One attempt: what it may use, who has to hear of it, and its priced row once it is over."""
-
-    call: Call[ChatRequest]
-    ctx: RunContext
-    rates: Rates | None
-    began: float
-    input_tokens: int | None = None
-    heard: int = 0  # quarter tokens of what was delivered
-    started: bool = False
-    visible: bool = False
-    record: CostRecord | None = None
 
 
 class MeterLayer:
@@ -98,7 +79,9 @@ class MeterLayer:
     ) -> AsyncGenerator[ChatEvent, None]:
         """Yield the attempt's events, and AttemptEnded before the last one or before its error."""
         attempt = self._open(call)
-        await _admit(attempt)
+        if attempt.limiting or attempt.ctx.actor_budget is not None:
+            self._prepare(attempt)
+            await admit(attempt)
         events = call_next(attempt.call)
         try:
             async for event in events:
@@ -110,7 +93,8 @@ class MeterLayer:
                     attempt.heard += len(event.name) + len(event.arguments)
                     attempt.visible = True
                 elif type(event) is ChatEnd:
-                    yield AttemptEnded(await self._finish(attempt, event.response))
+                    record = self._finish(attempt, event.response)
+                    yield AttemptEnded(await charge(attempt, record) if attempt.foreign else record)
                 else:
                     attempt.started = True
                     attempt.visible = attempt.visible or event.visible
@@ -127,27 +111,29 @@ class MeterLayer:
             raise
         finally:
             if attempt.record is not None and attempt.ctx.services.ledger is not None:
-                await _to_ledger(attempt.ctx, attempt.record)
+                await to_ledger(attempt.ctx, attempt.record)
 
     def _open(self, call: Call[ChatRequest]) -> Attempt:
-        ctx = cast(RunContext, call.ctx)
+        ctx = run_context(call)
         rates = self._rates(ctx, call.route, call.request.settings.service_tier)
-        attempt = Attempt(call, ctx, rates, ctx.services.clock.now())
         meters = ctx.all_meters
-        if self._policy is not UnpricedPolicy.ALLOW and _has_money_ceiling(ctx, meters):
-            self._check_priced(ctx, call.route, rates)
+        limiting = [each for each in meters if not getattr(each, "unlimited", False)]
+        return Attempt(call, ctx, meters, limiting, rates, ctx.services.clock.now())
+
+    def _prepare(self, attempt: Attempt) -> None:
+        """Refuse what cannot be priced or has nothing left, and put the bound to reserve on the call."""
+        ctx, call, limiting = attempt.ctx, attempt.call, attempt.limiting
+        if self._policy is not UnpricedPolicy.ALLOW and _has_money_ceiling(ctx, limiting):
+            self._check_priced(ctx, call.route, attempt.rates)
         actor = ctx.actor_budget
         if actor is not None and (axis := actor.exhausted_axis()) is not None:
             raise MeterExceeded(f"nothing of the actor's {axis} is left", axis=axis, suspends=True)
-        for each in meters:
-            if getattr(each, "needs_quotes", False):
-                self._quote(attempt, meters)
-                break
-        return attempt
+        if any(getattr(each, "needs_quotes", False) for each in limiting):
+            self._quote(attempt, limiting)
 
     def _rates(self, ctx: RunContext, route: Route | None, tier: str | None = None) -> Rates | None:
         if route is None:
-            return FREE if getattr(_own_model(ctx), "free", False) else None
+            return FREE if getattr(getattr(ctx.services.invoker, "llm", None), "free", False) else None
         if route.rates is not None:
             return route.rates
         if getattr(route.port, "free", False):
@@ -208,23 +194,22 @@ class MeterLayer:
             attempt.input_tokens = estimate(attempt.call.request)
         return attempt.input_tokens
 
-    async def _finish(self, attempt: Attempt, response: ChatResponse) -> CostRecord:
+    def _finish(self, attempt: Attempt, response: ChatResponse) -> CostRecord:
         attempt.visible = True
         usage = plausible(response.usage)
         if usage.input_tokens is None or usage.output_tokens is None:
             if not attempt.heard:
                 attempt.heard = 4 * message_tokens(response.message)
             usage = self._estimated(attempt, usage)
-        asked = attempt.call.request.settings.service_tier
-        if response.service_tier is not None and not {asked or "default", response.service_tier} <= STANDARD_TIERS:
-            attempt.rates = self._rates(attempt.ctx, attempt.call.route, response.service_tier)
-        return await self._settle(attempt, "ok", usage, response)
+        tier = response.service_tier
+        if tier is not None and not {attempt.call.request.settings.service_tier or "default", tier} <= STANDARD_TIERS:
+            attempt.rates = self._rates(attempt.ctx, attempt.call.route, tier)
+        return settle(attempt, "ok", usage, response)
 
     async def _cut_short(self, attempt: Attempt, error: BaseException) -> CostRecord:
-        outcome = outcome_of(error)
-        if never_accepted(error, started=attempt.started or attempt.visible):
-            return await self._settle(attempt, outcome, None)
-        return await self._settle(attempt, outcome, self._estimated(attempt, usage_of(error), cut=True))
+        refused = never_accepted(error, started=attempt.started or attempt.visible)
+        usage = None if refused else self._estimated(attempt, usage_of(error), cut=True)
+        return await charge(attempt, settle(attempt, outcome_of(error), usage))
 
     def _estimated(self, attempt: Attempt, reported: Usage | None, *, cut: bool = False) -> Usage:
         """Fill what was not reported; of a cut stream the reported output is where it began, so the larger counts."""
@@ -239,36 +224,6 @@ class MeterLayer:
             estimated=known.estimated or known.input_tokens is None or guess,
         )
 
-    async def _settle(
-        self, attempt: Attempt, outcome: Outcome, usage: Usage | None, response: ChatResponse | None = None
-    ) -> CostRecord:
-        """Book the attempt everywhere; only meters that know no `settle` are waited for, after all others."""
-        call, ctx = attempt.call, attempt.ctx
-        record = attempt.record = CostRecord(
-            run_id=ctx.correlation_id,
-            path=ctx.path,
-            call_id=call.id,
-            attempt=call.attempt,
-            purpose=call.purpose,
-            provider=_provider(attempt) or ("" if response is None else response.provider),
-            model=_model(call.route) or ("" if response is None else response.model),
-            outcome=outcome,
-            usage=usage or Usage(),
-            cost=ZERO if usage is None else _price(attempt.rates, usage),
-            rates=attempt.rates,
-            service_tier=None if response is None else response.service_tier,
-            seconds=ctx.services.clock.now() - attempt.began,
-            accepted=usage is not None and _delivered(attempt, outcome),
-        )
-        ctx.record(record)
-        if ctx.actor_budget is not None and usage is not None:
-            ctx.actor_budget.charge(usage, record.cost, steps=1 if record.accepted else 0)
-        foreign = [each for each in ctx.all_meters if not _settled(each, call, record)]
-        if usage is not None:
-            for each in foreign:
-                await _charge(each, call, usage)
-        return record
-
 
 def meter(
     prices: PriceSource | None = None,
@@ -281,58 +236,6 @@ def meter(
     run's own running estimate when left out).
     """
     return MeterLayer(prices, unpriced_policy, estimate)
-
-
-async def _admit(attempt: Attempt) -> None:
-    passed: list[Meter] = []
-    try:
-        for each in attempt.ctx.all_meters:
-            reserve = getattr(each, "reserve", None) or each.guard
-            verdict = await reserve(attempt.call)
-            if verdict is not None and not verdict.ok:
-                raise MeterExceeded(verdict.reason, axis=verdict.axis, suspends=True)
-            passed.append(each)
-    except BaseException:
-        for each in reversed(passed):
-            release = getattr(each, "release", None)
-            if release is not None:
-                release(attempt.call)
-        raise
-
-
-def _settled(each: Meter, call: Call[ChatRequest], record: CostRecord) -> bool:
-    settle = getattr(each, "settle", None)
-    if settle is None:
-        return False
-    try:
-        settle(call, record)
-    except Exception:
-        _LOG.exception("A meter failed to settle call %s of run %s", record.call_id, record.run_id)
-    return True
-
-
-async def _charge(each: Meter, call: Call[ChatRequest], usage: Usage) -> None:
-    try:
-        await each.charge(call, usage)
-    except MeterExceeded:
-        return  # the money is spent; its next guard refuses
-    except Exception:
-        _LOG.exception("A meter failed to book call %s of run %s", call.id, call.ctx.correlation_id)
-
-
-async def _to_ledger(ctx: RunContext, record: CostRecord) -> None:
-    ledger = ctx.services.ledger
-    if ledger is None:
-        return
-    try:
-        async with asyncio.timeout(_LEDGER_GRACE):
-            scope = ctx.scope
-            entry = LedgerEntry(
-                tenant=scope.tenant, record=record, at=ctx.services.clock.wall(), user=scope.user, session=scope.session
-            )
-            await ledger.settle([entry])
-    except Exception:
-        _LOG.exception("The ledger lost call %s of run %s", record.call_id, record.run_id)
 
 
 def _has_money_ceiling(ctx: RunContext, meters: Sequence[Meter]) -> bool:
@@ -369,24 +272,6 @@ def _dearest_output(rates: Rates | None) -> Decimal:
     if rates is None:
         return ZERO
     return multiply_money(max((rates.output, *(band.output for band in rates.bands))), _PER_TOKEN)
-
-
-def _price(rates: Rates | None, usage: Usage) -> Decimal | None:
-    if rates is None:
-        return None
-    try:
-        return cost(rates, usage)
-    except Exception:
-        _LOG.exception("The rates %r cannot price %r", rates.rule, usage)
-        return None
-
-
-def _delivered(attempt: Attempt, outcome: Outcome) -> bool:
-    return attempt.visible or (attempt.started and outcome in ("cancelled", "closed", "refused"))
-
-
-def _own_model(ctx: RunContext) -> object:
-    return getattr(ctx.services.invoker, "llm", None)
 
 
 def _provider(attempt: Attempt) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import TypeAlias, TypeVar, cast
+from typing import TypeAlias, TypeVar
 
 from msgspec.structs import replace
 
@@ -22,7 +22,7 @@ from agentkit.core.contracts import (
     ToolUpdate,
 )
 from agentkit.core.contracts.digest import digest, pending_id
-from agentkit.core.runtime.context import RunContext
+from agentkit.core.runtime.layers import run_context
 from agentkit.errors import Cancelled, ConfigurationError, DeadlineExceeded, MeterExceeded, PolicyDenied, ToolError
 
 __all__ = ["ChatPolicy", "ChatRule", "Policy", "ToolRule", "chat_policy", "policy"]
@@ -189,7 +189,7 @@ async def _by_person(call: Call[ToolRequest], reason: str) -> Decision:
     request = call.request
     if request.decision == "allow":
         return Decision.allow()
-    asker = cast(RunContext, call.ctx).services.asker
+    asker = run_context(call).services.asker
     if asker is None:
         return Decision.ask(reason)
     key, name = request.key, request.tool.spec.name

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import cast
 
 from agentkit.core.contracts import Call, CallNext, ToolEnded, ToolRequest, ToolResult, ToolUpdate
 from agentkit.core.runtime.abort import Abort
-from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.deadline import Deadline
+from agentkit.core.runtime.layers import run_context
 from agentkit.errors import ConfigurationError, DeadlineExceeded
 
 __all__ = ["Timeout", "timeout"]
@@ -48,7 +47,7 @@ def timeout(default: float | None = None) -> Timeout:
 async def _limited(
     call: Call[ToolRequest], call_next: CallNext[ToolRequest, ToolUpdate], seconds: float
 ) -> AsyncGenerator[ToolUpdate, None]:
-    abort = Abort(Deadline.after(seconds, cast(RunContext, call.ctx).services.clock), None)
+    abort = Abort(Deadline.after(seconds, run_context(call).services.clock), None)
     abort.arm()
     try:
         async with aclosing(call_next(call)) as events:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import cast
 
 import msgspec
 from msgspec.structs import replace
@@ -29,6 +28,7 @@ from agentkit.core.contracts import (
     semconv,
 )
 from agentkit.core.runtime.context import RunContext
+from agentkit.core.runtime.layers import run_context
 from agentkit.core.runtime.telemetry.observation import NoopReplayStore, ReplayRecord, SpanPort
 from agentkit.core.runtime.telemetry.rendering import (
     masked_arguments,
@@ -66,7 +66,7 @@ class Trace:
         self, call: Call[ChatRequest], call_next: CallNext[ChatRequest, ChatEvent], /
     ) -> AsyncGenerator[ChatEvent, None]:
         """Return the stream, directly when neither spans, metrics nor replays go anywhere."""
-        services = cast(RunContext, call.ctx).services
+        services = run_context(call).services
         if services.trace.enabled or measured(services) or not isinstance(services.replay, NoopReplayStore):
             return self._traced(call, call_next)
         return call_next(call)
@@ -74,7 +74,7 @@ class Trace:
     async def _traced(
         self, call: Call[ChatRequest], call_next: CallNext[ChatRequest, ChatEvent]
     ) -> AsyncGenerator[ChatEvent, None]:
-        ctx = cast(RunContext, call.ctx)
+        ctx = run_context(call)
         clock, records = ctx.services.clock, ctx.account.records
         mark, began, first = len(records), clock.now(), -1.0
         sampled, span = open_span(ctx, semconv.CHAT, _model(call), "client", _request_attributes(call))
@@ -139,7 +139,7 @@ class TraceTools:
         self, call: Call[ToolRequest], call_next: CallNext[ToolRequest, ToolUpdate], /
     ) -> AsyncGenerator[ToolUpdate, None]:
         """Return the stream, directly when neither spans nor metrics go anywhere."""
-        services = cast(RunContext, call.ctx).services
+        services = run_context(call).services
         if services.trace.enabled or measured(services):
             return self._traced(call, call_next)
         return call_next(call)
@@ -147,7 +147,7 @@ class TraceTools:
     async def _traced(
         self, call: Call[ToolRequest], call_next: CallNext[ToolRequest, ToolUpdate]
     ) -> AsyncGenerator[ToolUpdate, None]:
-        ctx = cast(RunContext, call.ctx)
+        ctx = run_context(call)
         clock = ctx.services.clock
         began, name = clock.now(), call.request.tool.spec.name
         _, span = open_span(ctx, semconv.EXECUTE_TOOL, name, "internal", _tool_attributes(call))
@@ -296,7 +296,7 @@ def _measure_chat(
     seconds: float,
     first: float,
 ) -> None:
-    ctx = cast(RunContext, call.ctx)
+    ctx = run_context(call)
     record = ctx.services.metrics.record_histogram
     tags: Attributes = {semconv.OPERATION: semconv.CHAT, semconv.TENANT: ctx.scope.tenant}
     if call.route is not None:

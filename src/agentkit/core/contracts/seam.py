@@ -209,7 +209,8 @@ class EventSink(Protocol):
 class Meter(Protocol):
     """Something that counts and may refuse. None is no verdict.
 
-    Optional, found by name: `reserve(call)`, `settle(call, record)`, `release(call)`.
+    Optional, found by name: `reserve(call)`, `settle(call, record)`, `release(call)`; and `unlimited`, which is True
+    while no call has to ask it.
     """
 
     async def guard(self, call: Call[ChatRequest] | None = None, /) -> Charge | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from agentkit.core.contracts.money import add_money
 
@@ -66,17 +67,8 @@ class Usage(Struct, frozen=True):
 
 def total_usage(first: Usage, rest: Sequence[Usage]) -> Usage:
     """Return the sum of all of them; an unknown part makes that part of the sum unknown."""
-    everything = (first, *rest)
-    return Usage(
-        _sum([usage.input_tokens for usage in everything]),
-        _sum([usage.output_tokens for usage in everything]),
-        _sum([usage.cache_read_tokens for usage in everything]),
-        _sum([usage.cache_write_tokens for usage in everything]),
-        _sum([usage.cache_write_1h_tokens for usage in everything]),
-        _sum([usage.reasoning_tokens for usage in everything]),
-        any(usage.estimated for usage in everything),
-        _merged(usage.units for usage in everything),
-    )
+    *counts, estimated, units = zip(*map(astuple, (first, *rest)), strict=True)
+    return Usage(*[None if None in parts else sum(parts) for parts in counts], any(estimated), _merged(units))
 
 
 def _merged(parts: Iterable[Units]) -> Units:
@@ -95,10 +87,6 @@ def _plus(left: int | Decimal, right: int | Decimal) -> int | Decimal:
 
 def _minus(amount: int | Decimal) -> int | Decimal:
     return -amount if isinstance(amount, int) else amount.copy_negate()
-
-
-def _sum(parts: list[int | None]) -> int | None:
-    return None if None in parts else sum(cast("list[int]", parts))
 
 
 def _negative(value: int | None) -> int | None:

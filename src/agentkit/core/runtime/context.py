@@ -25,7 +25,7 @@ from agentkit.core.runtime.abort import abort_reason
 from agentkit.core.runtime.cancel import CancellationToken
 from agentkit.core.runtime.checks import choice, text, whole
 from agentkit.core.runtime.deadline import Deadline, DeadlineLike, to_deadline
-from agentkit.core.runtime.metering.account import AccountState, RunAccount
+from agentkit.core.runtime.metering.account import NOTHING_YET, AccountState, RunAccount
 from agentkit.core.runtime.metering.actor_budget import ActorBudget
 from agentkit.core.runtime.metering.budget import Budget
 from agentkit.core.runtime.services import AskerPort, Services, VectorPort
@@ -180,10 +180,10 @@ class RunContext:
             child.mode = _narrowed("mode", mode, self.mode, MODES)
         return child
 
-    def branch(self, *, state: AccountState | None = None) -> RunContext:
+    def branch(self, *, state: AccountState = NOTHING_YET) -> RunContext:
         """Return a copy in the same place whose account is its own and also counts here."""
         copy = self._copy()
-        copy.account = RunAccount(self.account, state or AccountState())
+        copy.account = RunAccount(self.account, state)
         return copy
 
     def under(self, span: SpanPort) -> RunContext:

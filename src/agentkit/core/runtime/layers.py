@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
+from operator import attrgetter
 from typing import Generic, TypeVar
 
-from agentkit.core.contracts import Call, CallNext, ChatEnd, Middleware, ToolEnded
+from agentkit.core.contracts import Call, CallNext, ChatEnd, ChatRequest, Middleware, ToolEnded, ToolRequest
+from agentkit.core.runtime.context import RunContext
 
-__all__ = ["SimpleMiddleware", "chain"]
+__all__ = ["SimpleMiddleware", "chain", "run_context"]
 
 Req = TypeVar("Req")
 Ev = TypeVar("Ev")
+
+run_context: Callable[[Call[ChatRequest] | Call[ToolRequest]], RunContext] = attrgetter("ctx")
+"""Return the context of a call as what it is: layers are only called with those of this runtime."""
 
 
 def chain(layers: Sequence[Middleware[Req, Ev]], terminal: CallNext[Req, Ev]) -> CallNext[Req, Ev]:

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from decimal import Decimal
+from functools import reduce
+from threading import RLock
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -20,13 +24,12 @@ from agentkit.core.contracts import (
 )
 from agentkit.core.runtime.metering.estimate import message_tokens, spec_tokens
 
-__all__ = ["AccountState", "RunAccount", "Tally"]
+__all__ = ["NOTHING_YET", "AccountState", "Accounts", "RunAccount", "Tally"]
+
+RunKey: TypeAlias = tuple[str, str]  # tenant, run id
 
 _OUTPUTS_KEPT = 64
-_KEPT_APART = 64  # usages that are summed together, in one pass over each field
-
-
-_NOTHING = Usage()
+_KEPT_APART = 64  # settled attempts that are added up together, when nobody asks before
 
 
 class AccountState(Struct, frozen=True):
@@ -35,62 +38,128 @@ class AccountState(Struct, frozen=True):
     spent: Decimal = ZERO
     unpriced: int = 0
     calls: int = 0
-    usage: Usage = _NOTHING
+    usage: Usage = Usage()
     version: int = 0
 
 
+NOTHING_YET = AccountState()
+_NO_TOOLS: tuple[tuple[ToolSpec, ...], int] = ((), 0)
+
+
 class Tally:
-    """Running sums of money, calls and tokens; not thread-safe by itself."""
+    """Sums of money, calls and tokens; not thread-safe by itself."""
 
-    __slots__ = ("_added", "_usage", "calls", "spent", "unpriced", "version")
+    __slots__ = ("calls", "spent", "unpriced", "usage", "version")
 
-    def __init__(self, state: AccountState = AccountState()) -> None:  # noqa: B008
+    def __init__(self, state: AccountState = NOTHING_YET) -> None:
         self.spent = state.spent
         self.unpriced = state.unpriced
         self.calls = state.calls
+        self.usage = state.usage
         self.version = state.version
-        self._usage = state.usage
-        self._added: list[Usage] | None = None
 
-    @property
-    def usage(self) -> Usage:
-        """Return the tokens of everything added; summed when somebody asks."""
-        if self._added:
-            self._sum_up(self._added)
-        return self._usage
-
-    def _sum_up(self, added: list[Usage]) -> None:
-        self._usage = total_usage(self._usage, added)
-        added.clear()
-
-    def add(self, usage: Usage, cost: Decimal | None, *, calls: int) -> None:
-        """Add one attempt; a cost of None makes the sum a lower bound for good."""
-        if self._added is not None:
-            self._added.append(usage)
-            if len(self._added) >= _KEPT_APART:
-                self._sum_up(self._added)
-        elif self._usage is _NOTHING:
-            self._usage = usage
-        else:
-            self._added = [usage]
-        self.calls += calls
+    def add(self, usage: Usage, cost: Decimal | None) -> None:
+        """Add one call; a cost of None makes the sum a lower bound for good."""
+        self.usage += usage
+        self.calls += 1
         self.version += 1
         if cost is None:
             self.unpriced += 1
-        elif cost:
-            self.spent = add_money(self.spent, cost) if self.spent else cost
+        else:
+            self.spent = add_money(self.spent, cost)
+
+    def add_records(self, records: Sequence[CostRecord]) -> None:
+        """Add attempts, all in one go."""
+        self.usage = total_usage(self.usage, [record.usage for record in records])
+        self.calls += sum([record.accepted for record in records])
+        self.version += len(records)
+        known = [record.cost for record in records if record.cost is not None]
+        self.unpriced += len(records) - len(known)
+        self.spent = reduce(add_money, known, self.spent)
 
     def replace(self, old: AccountState, new: AccountState) -> None:
         """Count `new` where `old` was counted before."""
         self.spent = add_money(self.spent, subtract_money(new.spent, old.spent))
         self.unpriced += new.unpriced - old.unpriced
         self.calls += new.calls - old.calls
-        self._usage = self.usage + new.usage.minus(old.usage)
+        self.usage += new.usage.minus(old.usage)
         self.version += 1
 
     def state(self) -> AccountState:
         """Return the sums as a value."""
         return AccountState(self.spent, self.unpriced, self.calls, self.usage, self.version)
+
+
+class Accounts:
+    """The sums of a budget, in all and for each run that is tracked; what was settled is added up when somebody asks.
+
+    The owner's lock guards every method; `total` takes it itself.
+    """
+
+    __slots__ = ("_fresh", "_lock", "_runs", "_total")
+
+    def __init__(self, state: AccountState, lock: RLock) -> None:
+        self._lock = lock
+        self._total = Tally(state)
+        self._runs: dict[RunKey, Tally] = {}
+        self._fresh: list[tuple[RunKey, CostRecord]] = []
+
+    @property
+    def total(self) -> Tally:
+        """Return the sums of everything so far."""
+        with self._lock:
+            self._add_up()
+            return self._total
+
+    def settle(self, run: RunKey, record: CostRecord) -> None:
+        """Count an attempt."""
+        self._fresh.append((run, record))
+        if len(self._fresh) >= _KEPT_APART:
+            self._add_up()
+
+    def add(self, run: RunKey | None, usage: Usage, cost: Decimal | None) -> None:
+        """Count a charge that is a call of its own."""
+        self.total.add(usage, cost)
+        if run in self._runs:
+            self._runs[run].add(usage, cost)
+
+    def state(self, run: RunKey) -> AccountState:
+        """Return what a tracked run used."""
+        self._add_up()
+        mine = self._runs.get(run)
+        return NOTHING_YET if mine is None else mine.state()
+
+    def track(self, run: RunKey) -> None:
+        """Keep an account of a run from now on; one that is kept already stays."""
+        self._add_up()
+        self._runs.setdefault(run, Tally())
+
+    def restore(self, run: RunKey, state: AccountState) -> None:
+        """Count what a checkpoint says that a run used, unless that version of it is counted already."""
+        self._add_up()
+        mine = self._runs.get(run)
+        if mine is None or mine.version < state.version:
+            self._total.replace(NOTHING_YET if mine is None else mine.state(), state)
+            self._runs[run] = Tally(state)
+
+    def forget(self, run: RunKey) -> None:
+        """Drop a run's account; the total stays."""
+        self._runs.pop(run, None)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def _add_up(self) -> None:
+        if not self._fresh:
+            return
+        fresh, self._fresh = self._fresh, []
+        runs: dict[RunKey, list[CostRecord]] = {}
+        for run, record in fresh:
+            runs.setdefault(run, []).append(record)
+        for run, records in runs.items():
+            self._total.add_records(records)
+            if run in self._runs:
+                self._runs[run].add_records(records)
 
 
 class RunAccount:
@@ -100,30 +169,42 @@ class RunAccount:
     that it was restored from before its open sub-agents ran, whose stored sums have to be made up for.
     """
 
-    __slots__ = ("_estimate", "_outputs", "_tools", "behind", "parent", "records", "tally")
+    __slots__ = ("_counted", "_estimate", "_outputs", "_tally", "_tools", "behind", "parent", "records")
 
-    def __init__(self, parent: RunAccount | None = None, state: AccountState = AccountState()) -> None:  # noqa: B008
+    def __init__(self, parent: RunAccount | None = None, state: AccountState = NOTHING_YET) -> None:
         self.parent = parent
         self.behind = False
-        self.tally = Tally(state)
         self.records: list[CostRecord] = []
+        self._tally: Tally | None = None if state is NOTHING_YET else Tally(state)
+        self._counted = 0  # rows that are in the tally
         self._outputs: dict[str, tuple[list[int], list[int]]] | None = None  # the latest, and the same in order
         self._estimate: tuple[int, Message, int] | None = None
-        self._tools: tuple[tuple[ToolSpec, ...], int] = ((), 0)
+        self._tools: tuple[tuple[ToolSpec, ...], int] = _NO_TOOLS
+
+    @property
+    def tally(self) -> Tally:
+        """Return the sums, brought up to the last row."""
+        tally = self._tally
+        if tally is None:
+            tally = self._tally = Tally()
+        if self._counted < len(self.records):
+            tally.add_records(self.records[self._counted :])
+            self._counted = len(self.records)
+        return tally
 
     @property
     def cost(self) -> Decimal | None:
         """Return dollars spent, None when a part is unpriced."""
-        return None if self.tally.unpriced else self.tally.spent
+        tally = self.tally
+        return None if tally.unpriced else tally.spent
 
     def add(self, record: CostRecord) -> None:
         """Add a row here and in every parent."""
-        calls = 1 if record.accepted else 0
-        account: RunAccount | None = self
-        while account is not None:
-            account.records.append(record)
-            account.tally.add(record.usage, record.cost, calls=calls)
-            account = account.parent
+        self.records.append(record)
+        parent = self.parent
+        while parent is not None:
+            parent.records.append(record)
+            parent = parent.parent
         if self._outputs is not None:
             self._remember_output(self._outputs, record)
 

@@ -13,7 +13,6 @@ from agentkit.core.contracts import (
     Charge,
     ChatRequest,
     CostRecord,
-    Ctx,
     Money,
     OnExceeded,
     Quote,
@@ -26,7 +25,7 @@ from agentkit.core.contracts import (
 )
 from agentkit.core.runtime.checks import choice, whole
 from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
-from agentkit.core.runtime.metering.account import AccountState, Tally
+from agentkit.core.runtime.metering.account import Accounts, AccountState
 from agentkit.core.runtime.metering.admission import NOTHING_HELD, WaitingRoom
 from agentkit.core.runtime.metering.limits import Ceilings, Refusal, to_ceiling
 from agentkit.core.runtime.slots import SlotPools
@@ -91,9 +90,8 @@ class Budget:
         self._clock = clock
         spent = ZERO if spent_usd is None else to_money(spent_usd)
         whole("Budget", "calls", calls, 0)
-        self._total = Tally(AccountState(spent, 1 if spent_usd is None else 0, calls, usage))
-        self._accounts: dict[tuple[str, str], Tally] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._accounts = Accounts(AccountState(spent, 1 if spent_usd is None else 0, calls, usage), self._lock)
         self._room = WaitingRoom()
         self._uncertain = ZERO
         self._started: float | None = None
@@ -139,35 +137,41 @@ class Budget:
     @property
     def calls(self) -> int:
         """Return the logical calls that were accepted."""
-        return self._total.calls
+        return self._accounts.total.calls
 
     @property
     def usage(self) -> Usage:
         """Return the tokens of every attempt so far."""
-        return self._total.usage
+        return self._accounts.total.usage
 
     @property
     def cost_complete(self) -> bool:
         """Return whether every attempt so far had a known price and usage."""
-        return not self._total.unpriced
+        return not self._accounts.total.unpriced
 
     @property
     def spent_usd(self) -> float | None:
         """Return dollars spent as a float, None while a part is unpriced."""
-        return float(self._total.spent) if self.cost_complete else None
+        return float(self.spent()) if self.cost_complete else None
 
     @property
     def needs_quotes(self) -> bool:
         """Return whether a call's bound has to be known beforehand: a ceiling on money or tokens is enforced."""
         return self.limits.need_bounds and self.mode != "observe"
 
+    @property
+    def unlimited(self) -> bool:
+        """Return whether it limits nothing now, so that no call has to ask it."""
+        limits = self.limits
+        return limits.calls is None and limits.duration is None and not limits.need_bounds
+
     def spent(self) -> Decimal:
         """Return dollars spent, exactly; a lower bound while `cost_complete` is False."""
-        return self._total.spent
+        return self._accounts.total.spent
 
     def spent_cents(self) -> int:
         """Return whole cents spent, rounded half up once, here."""
-        return to_cents(self._total.spent)
+        return to_cents(self.spent())
 
     def ceiling(self) -> Decimal | None:
         """Return the ceiling in dollars, None without one."""
@@ -200,8 +204,7 @@ class Budget:
     def account(self, tenant: str, run_id: str) -> AccountState:
         """Return what this tenant's run used since `track` or `restore`, as a checkpoint stores it."""
         with self._lock:
-            tally = self._accounts.get((tenant, run_id))
-            return tally.state() if tally else AccountState()
+            return self._accounts.state((tenant, run_id))
 
     async def guard(self, call: Call[ChatRequest] | None = None, /) -> Charge:
         """Reserve the call's bound, waiting for attempts in flight where that helps.
@@ -228,16 +231,16 @@ class Budget:
         with self._lock:
             if call is not None:
                 self._room.drop(call)
-            self._book(None if call is None else call.ctx, usage, priced, calls=1)
+            self._accounts.add(None if call is None else _run(call), usage, priced)
+            self._room.wake()
         return self._answer(self.verdict())
 
     def settle(self, call: Call[ChatRequest], record: CostRecord, /) -> None:
         """Replace the attempt's reservation by what it used; never waits and never raises."""
         with self._lock:
-            held = self._room.drop(call)
-            if held is not None and record.cost is None and record.accepted and held.quote.cost is not None:
-                self._uncertain = add_money(self._uncertain, held.quote.cost)
-            self._book(call.ctx, record.usage, record.cost, calls=1 if record.accepted else 0)
+            if self._room.busy:
+                self._give_back(call, record)
+            self._accounts.settle(_run(call), record)
 
     def release(self, call: Call[ChatRequest], /) -> None:
         """Give the attempt's reservation back untouched: it never reached the provider."""
@@ -248,21 +251,17 @@ class Budget:
     def restore(self, tenant: str, run_id: str, state: AccountState) -> None:
         """Add what a checkpoint says this run used, unless this budget has already seen that version of it."""
         with self._lock:
-            mine = self._accounts.get((tenant, run_id))
-            if mine is not None and mine.version >= state.version:
-                return
-            self._total.replace(mine.state() if mine else AccountState(), state)
-            self._accounts[tenant, run_id] = Tally(state)
+            self._accounts.restore((tenant, run_id), state)
 
     def track(self, tenant: str, run_id: str) -> None:
         """Keep an account of what this run uses from now on, until `forget`; a run that is kept already stays."""
         with self._lock:
-            self._accounts.setdefault((tenant, run_id), Tally())
+            self._accounts.track((tenant, run_id))
 
     def forget(self, tenant: str, run_id: str) -> None:
         """Drop the account of a finished run; the totals stay."""
         with self._lock:
-            self._accounts.pop((tenant, run_id), None)
+            self._accounts.forget((tenant, run_id))
 
     def semaphore(self, depth: int = 0) -> Semaphore:
         """Return the fan-out pool of this depth on the running loop, made on first use."""
@@ -276,42 +275,41 @@ class Budget:
                 taken = add_money(add_money(self._committed(), self._room.held.cost), input_cost)
                 fits.append(divide_money(max(ZERO, subtract_money(self.limits.cost, taken)), per_token))
             if self.limits.output_tokens is not None:
-                used = (self._total.usage.output_tokens or 0) + self._room.held.output_tokens
+                used = (self._accounts.total.usage.output_tokens or 0) + self._room.held.output_tokens
                 fits.append(max(0, self.limits.output_tokens - used))
             return min(fits) if fits else None
 
-    def _committed(self) -> Decimal:
-        return add_money(self._total.spent, self._uncertain) if self._uncertain else self._total.spent
-
-    def _book(self, ctx: Ctx | None, usage: Usage, cost: Decimal | None, *, calls: int) -> None:
-        self._total.add(usage, cost, calls=calls)
-        if ctx is not None:
-            key = (ctx.scope.tenant, ctx.correlation_id)
-            tally = self._accounts.get(key)
-            if tally is not None:
-                tally.add(usage, cost, calls=calls)
+    def _give_back(self, call: Call[ChatRequest], record: CostRecord) -> None:
+        """Drop the attempt's reservation; what it may have cost stays committed when nobody can say."""
+        held = self._room.drop(call)
+        if held is not None and record.cost is None and record.accepted and held.quote.cost is not None:
+            self._uncertain = add_money(self._uncertain, held.quote.cost)
         self._room.wake()
+
+    def _committed(self) -> Decimal:
+        spent = self._accounts.total.spent
+        return add_money(spent, self._uncertain) if self._uncertain else spent
 
     def _crossed(self) -> Refusal | None:
         if self.mode == "observe":
             return None
         started = self._started
         elapsed = 0.0 if started is None or self.limits.duration is None else self._clock.now() - started
-        return self.limits.crossed(self._total, self._committed(), elapsed)
+        return self.limits.crossed(self._accounts.total, self._committed(), elapsed)
 
     def _admit(self, call: Call[ChatRequest], quote: Quote) -> Refusal | None:
         if self._started is None:
             self._started = self._clock.now()
-        if self.limits.admit_all:
+        if self.unlimited:
             return None
         if self.mode != "observe":
             committed, limits = self._committed(), self.limits
-            refusal = self._crossed() or limits.lacks(self._total, committed, NOTHING_HELD, quote)
+            refusal = self._crossed() or limits.lacks(self._accounts.total, committed, NOTHING_HELD, quote)
             if refusal is not None:
                 return refusal
             held = self._room.held
             if held.calls and not (
-                limits.lacks(self._total, committed, held, quote) is None and self._room.may_pass(call)
+                limits.lacks(self._accounts.total, committed, held, quote) is None and self._room.may_pass(call)
             ):
                 return _QUEUE
         self._room.hold(call, quote)
@@ -341,24 +339,24 @@ class Budget:
 
     def _admit_first(self, call: Call[ChatRequest], quote: Quote, *, first: bool) -> Refusal | None:
         committed = self._committed()
-        refusal = self._crossed() or self.limits.lacks(self._total, committed, NOTHING_HELD, quote)
+        refusal = self._crossed() or self.limits.lacks(self._accounts.total, committed, NOTHING_HELD, quote)
         if refusal is not None:
             return refusal
-        if first and self.limits.lacks(self._total, committed, self._room.held, quote) is None:
+        if first and self.limits.lacks(self._accounts.total, committed, self._room.held, quote) is None:
             self._room.hold(call, quote)
             return None
         return self._busy(quote) if self._stuck(call, quote) else _QUEUE
 
     def _stuck(self, call: Call[ChatRequest], quote: Quote) -> bool:
         """Return whether waiting is in vain: it does not fit beside what itself keeps open."""
-        return self.limits.lacks(self._total, self._committed(), self._room.own(call), quote) is not None
+        return self.limits.lacks(self._accounts.total, self._committed(), self._room.own(call), quote) is not None
 
     def _busy(self, quote: Quote) -> Refusal:
-        missing = self.limits.lacks(self._total, self._committed(), self._room.held, quote) or _QUEUE
+        missing = self.limits.lacks(self._accounts.total, self._committed(), self._room.held, quote) or _QUEUE
         return Refusal(missing.axis, f"{missing.reason}, with reservations held by {self._room.names()}")
 
     def _charge(self, refusal: Refusal | None) -> Charge:
-        total = self._total
+        total = self._accounts.total
         return Charge(
             refusal is None,
             "" if refusal is None else refusal.reason,
@@ -372,3 +370,7 @@ class Budget:
 
     def _answer(self, charge: Charge) -> Charge:
         return charge if charge.ok or self.on_exceeded == "stop" else charge.raise_if_exceeded()
+
+
+def _run(call: Call[ChatRequest]) -> tuple[str, str]:
+    return call.ctx.scope.tenant, call.ctx.correlation_id

@@ -43,10 +43,8 @@ def plausible(usage: Usage) -> Usage:
         usage.cache_write_1h_tokens,
         usage.reasoning_tokens,
     )
-    for tokens in counts:
-        if tokens is not None and not 0 <= tokens <= _MOST_TOKENS:
-            return _without_impossible(usage)
-    return usage
+    known = [tokens for tokens in counts if tokens is not None] if None in counts else counts
+    return usage if not known or (min(known) >= 0 and max(known) <= _MOST_TOKENS) else _without_impossible(usage)
 
 
 def _without_impossible(usage: Usage) -> Usage:

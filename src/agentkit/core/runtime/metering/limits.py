@@ -23,7 +23,7 @@ class Refusal(Struct, frozen=True):
 
 
 class Ceilings(Struct):
-    """What a tree of calls may use at most; None is no limit."""
+    """What a tree of calls may use at most; None is no limit. `tokens` says whether one is set on tokens."""
 
     cost: Decimal | None = None
     calls: int | None = None
@@ -34,8 +34,10 @@ class Ceilings(Struct):
     total_tokens: int | None = None
     duration: float | None = None
     width: int | None = None
+    tokens: bool = False
 
     def __post_init__(self) -> None:
+        self.tokens = not (self.input_tokens is self.output_tokens is self.total_tokens is None)
         for name in ("calls", "input_tokens", "output_tokens", "total_tokens"):
             at_least("Budget", f"max_{name}", getattr(self, name), 0)
         whole("Budget", "max_depth", self.depth, 0)
@@ -47,16 +49,7 @@ class Ceilings(Struct):
     @property
     def need_bounds(self) -> bool:
         """Return whether a call's bound has to be known beforehand."""
-        return self.cost is not None or self._limits_tokens
-
-    @property
-    def _limits_tokens(self) -> bool:
-        return not (self.input_tokens is self.output_tokens is self.total_tokens is None)
-
-    @property
-    def admit_all(self) -> bool:
-        """Return whether no call can be refused."""
-        return self.calls is None and self.duration is None and not self.need_bounds
+        return self.cost is not None or self.tokens
 
     def crossed(self, used: Tally, committed: Decimal, elapsed: float) -> Refusal | None:
         """Return what is already over, None when nothing is."""
@@ -64,7 +57,7 @@ class Ceilings(Struct):
             return Refusal("cost", f"cost ${render_money(committed)} > ${render_money(self.cost)}")
         if self.calls is not None and used.calls > self.calls:
             return Refusal("calls", f"calls {used.calls} > {self.calls}")
-        if self._limits_tokens and (refusal := self._crossed_tokens(used)):
+        if self.tokens and (refusal := self._crossed_tokens(used)):
             return refusal
         if self.duration is not None and elapsed > self.duration:
             return Refusal("duration", f"duration {elapsed:.1f} s > {self.duration:g} s")
@@ -81,7 +74,7 @@ class Ceilings(Struct):
         calls = used.calls + held.calls + 1
         if self.calls is not None and calls > self.calls:
             return Refusal("calls", f"calls {calls} > {self.calls}")
-        return self._lacks_tokens(used, held, quote) if self._limits_tokens else None
+        return self._lacks_tokens(used, held, quote) if self.tokens else None
 
     def _crossed_tokens(self, used: Tally) -> Refusal | None:
         usage = used.usage
