@@ -68,7 +68,8 @@ class Usage(Struct, frozen=True):
 def total_usage(first: Usage, rest: Sequence[Usage]) -> Usage:
     """Return the sum of all of them; an unknown part makes that part of the sum unknown."""
     *counts, estimated, units = zip(*map(astuple, (first, *rest)), strict=True)
-    return Usage(*[None if None in parts else sum(parts) for parts in counts], any(estimated), _merged(units))
+    sums = [None if None in parts else sum(parts) for parts in counts]
+    return Usage(*sums, any(estimated), _merged(units))  # type: ignore[call-arg, arg-type]
 
 
 def _merged(parts: Iterable[Units]) -> Units:

@@ -36,15 +36,14 @@ def usage_of(error: BaseException) -> Usage | None:
 def plausible(usage: Usage) -> Usage:
     """Return what can be true of it: no server gives tokens back, so a negative number is as good as none."""
     counts = (
-        usage.input_tokens,
-        usage.output_tokens,
-        usage.cache_read_tokens,
-        usage.cache_write_tokens,
-        usage.cache_write_1h_tokens,
-        usage.reasoning_tokens,
+        usage.input_tokens or 0,
+        usage.output_tokens or 0,
+        usage.cache_read_tokens or 0,
+        usage.cache_write_tokens or 0,
+        usage.cache_write_1h_tokens or 0,
+        usage.reasoning_tokens or 0,
     )
-    known = [tokens for tokens in counts if tokens is not None] if None in counts else counts
-    return usage if not known or (min(known) >= 0 and max(known) <= _MOST_TOKENS) else _without_impossible(usage)
+    return usage if min(counts) >= 0 and max(counts) <= _MOST_TOKENS else _without_impossible(usage)
 
 
 def _without_impossible(usage: Usage) -> Usage:
