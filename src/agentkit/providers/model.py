@@ -11,10 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from agentkit.catalog import DEFAULT_CAPABILITIES, CapabilityTable
-from agentkit.core.contracts import Adjustment, Call, ChatEvent, ChatRequest, Message, ToolMessage, ToolSpec
+from agentkit.core.contracts import Adjustment, Call, ChatEvent, ChatRequest, ToolMessage, ToolSpec
 from agentkit.errors import BadRequest, ConfigurationError, ProviderError, StreamBroken
 from agentkit.providers.exchange import drain, is_stream, read_failure, rest_of
-from agentkit.providers.history import guard_history
+from agentkit.providers.history import Guarded, guard_history
 from agentkit.providers.learned import MOST_REFUSALS, Lesson, learn
 from agentkit.providers.names import wire_name, with_own_names
 from agentkit.providers.profiles import PROFILES, Profile, WireProtocol, speaking
@@ -192,7 +192,7 @@ class HttpModel:
         if changes:
             self._tell(model, changes)
         adjustments = (*guarded.repairs, *changes, *writer.replay.left_out(messages, request.settings.replay))
-        return body, self._asked(messages, guarded.ids, provider, model, max_tokens, adjustments)
+        return body, self._asked(guarded, request.tools, provider, model, max_tokens, adjustments)
 
     def _tell(self, model: str, changes: Sequence[Adjustment]) -> None:
         """Log each change once for each model."""
@@ -203,8 +203,8 @@ class HttpModel:
 
     def _asked(
         self,
-        messages: Sequence[Message],
-        ids: set[str],
+        guarded: Guarded,
+        tools: tuple[ToolSpec, ...],
         provider: str,
         model: str,
         max_tokens: int | None,
@@ -216,9 +216,10 @@ class HttpModel:
             model=model,
             endpoint=self._endpoint,
             max_tokens=max_tokens,
-            taken=ids,
-            turn=len(messages),
-            after_tools=isinstance(messages[-1], ToolMessage),
+            taken=guarded.ids,
+            tools=tools,
+            turn=len(guarded.messages),
+            after_tools=isinstance(guarded.messages[-1], ToolMessage),
             echo=profile.echo,
             output_is_rest=profile.output_is_rest,
             report_model=profile.reports_model,

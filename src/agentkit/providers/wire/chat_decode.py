@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -15,24 +16,24 @@ from agentkit.core.contracts import (
     StopReason,
     TextDelta,
     Usage,
+    clean_text,
 )
-from agentkit.errors import StreamBroken
+from agentkit.errors import ProviderError, StreamBroken
 from agentkit.providers.wire.chat_shapes import (
+    LARGEST,
     NO_ERROR,
     CallPiece,
     Choice,
     Chunk,
     Delta,
-    FullChunk,
     Function,
     WireUsage,
     read_chunk,
     read_full,
-    read_whole,
-    tidied,
 )
-from agentkit.providers.wire.clean import encode_json, join_surrogates, read_json
-from agentkit.providers.wire.failure import error_of_body
+from agentkit.providers.wire.chat_tidy import documents, is_failure, tidied
+from agentkit.providers.wire.clean import TextJoiner, encode_json, is_json, read_json
+from agentkit.providers.wire.failure import error_of_body, malformed_turn
 from agentkit.providers.wire.fold import Asked, Fold, with_usage
 from agentkit.providers.wire.sse import SseReader, data_of
 
@@ -42,52 +43,79 @@ ECHO_KIND: Final = "chat.reasoning_content"
 _REASONS: Final[dict[str, StopReason]] = {
     "stop": "stop",
     "eos": "stop",
+    "end_turn": "stop",
+    "stop_sequence": "stop_sequence",
     "length": "length",
     "max_tokens": "length",
+    "max_output_tokens": "length",
     "model_length": "context_window",
+    "model_context_window_exceeded": "context_window",
     "tool_calls": "tool_calls",
+    "tool_use": "tool_calls",
     "function_call": "tool_calls",
     "content_filter": "content_filter",
+    "content_filtered": "content_filter",
+    "safety": "content_filter",
+    "recitation": "content_filter",
+    "blocklist": "content_filter",
+    "prohibited_content": "content_filter",
+    "sensitive": "content_filter",
     "refusal": "refusal",
 }
+_LASTING: Final = frozenset(
+    {"length", "context_window", "content_filter", "refusal"}
+)  # no later reason takes one of these back
+_FAILED: Final = frozenset({"error", "abort", "aborted", "cancelled", "network_error", "insufficient_system_resource"})
+_NO_JSON: Final = "The stream holds something that is no JSON chunk; it may be torn."
 
 
 class ChatDecoder:
     """Decodes one answer of the Chat Completions protocol."""
 
-    __slots__ = ("_decode", "_fold", "_held", "_sse", "_usage", "done")
+    __slots__ = ("_decode", "_fold", "_sse", "_text", "_thought", "_usage", "done")
 
     def __init__(self, asked: Asked) -> None:
         self._fold = Fold(asked)
         self._sse = SseReader()
         self._decode: msgspec.json.Decoder[Chunk] = read_full
         self._usage: dict[str, int] = {}
-        self._held = ""
+        self._text = TextJoiner()
+        self._thought = TextJoiner()
         self.done = False
 
     def feed(self, data: bytes, /) -> list[ChatEvent]:
-        """Return the events of the next bytes of the stream."""
+        """Return the events of the next bytes of the stream; what follows its end marker means nothing."""
         events: list[ChatEvent] = []
+        if self.done:
+            return events
         for frame in self._sse.feed(data):
             if frame.startswith(b"data: {") and b"\n" not in frame:
                 self._read(frame[6:], events)
             elif frame:
                 self._read_frame(frame, events)
+                if self.done:
+                    break
         return events
 
     def whole(self, body: bytes, /) -> list[ChatEvent]:
-        """Return all events of an answer that was not streamed."""
-        events: list[ChatEvent] = []
+        """Return all events of an answer that was not streamed, or of a stream that came in one piece."""
         try:
-            chunk: Chunk = read_whole.decode(body)
-            for choice in chunk.choices or ():
-                for place, piece in enumerate((choice.delta and choice.delta.tool_calls) or ()):
-                    piece.index = place
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            self._read(_as_chunk(body), events)
-        else:
-            self._take(chunk, body, events)
-        if self._fold.started and self._fold.reason is None:
+            chunk: Chunk = read_full.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            try:
+                (one,) = documents(body)
+                chunk = tidied(one)
+            except (ValueError, RecursionError):
+                return self._whole_stream(body)
+        events: list[ChatEvent] = []
+        complete = False
+        for choice in chunk.choices or ():
+            complete = complete or choice.message is not None
+            choice.delta, choice.message = choice.message or choice.delta, None
+            for place, piece in enumerate((choice.delta and choice.delta.tool_calls) or ()):
+                piece.index = place
+        self._take(chunk, body, events)
+        if complete and self._fold.reason is None:
             self._fold.reason = "stop"
         return events + self.end()
 
@@ -96,9 +124,10 @@ class ChatDecoder:
         events: list[ChatEvent] = []
         if (rest := self._sse.rest()).strip() and not self.done:
             self._read_frame(rest, events)
-        if self._held:
-            self._held = ""
-            self._text("\ufffd", events)
+        if waiting := self._thought.rest():
+            self._think(waiting, events)
+        if waiting := self._text.rest():
+            self._say(waiting, events)
         fold = self._fold
         if fold.asked.echo == "content" and fold.reasoning:
             owner = (fold.asked.endpoint, fold.asked.model)
@@ -123,33 +152,55 @@ class ChatDecoder:
             found.get("reasoning_tokens", 0),
         )
 
+    def _whole_stream(self, body: bytes) -> list[ChatEvent]:
+        start = body.lstrip()[:1]
+        if start in (b"<", b""):
+            what = "an HTML or XML page" if start else "an empty body"
+            raise StreamBroken(
+                f"The server answered with {what} in place of an answer; look at base_url, and at proxies on the way.",
+                accepted=True,
+            )
+        if start != b"{" and b"data:" not in body:
+            raise StreamBroken("The answer is no JSON object; it may be torn.", accepted=True)
+        return self.feed(body) + self.end()
+
     def _read_frame(self, frame: bytes, events: list[ChatEvent]) -> None:
         name, data = data_of(frame)
         data = data.strip()
+        if not data and frame.lstrip()[:1] == b"{":  # a line of JSON without a field's name
+            data = frame.strip()
         if data == b"[DONE]":
             self.done = True
         elif data and not self.done:
             if name == b"error":
-                data = b'{"error":' + data + b"}" if b'"error"' not in data else data
+                raise with_usage(error_of_body(_error_in(data)), self.usage())
             for piece in _pieces(data):
                 if piece == b"[DONE]":
                     self.done = True
-                else:
-                    self._read(piece, events)
+                    return
+                self._read(piece, events)
 
     def _read(self, data: bytes, events: list[ChatEvent]) -> None:
         try:
             chunk = self._decode.decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            chunk = self._tolerant(data)
-        self._take(chunk, data, events)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            self._read_odd(data, events)
+        else:
+            self._take(chunk, data, events)
+
+    def _read_odd(self, data: bytes, events: list[ChatEvent]) -> None:
+        try:
+            for body in documents(data):
+                self._take(tidied(body), encode_json(body), events)
+        except (ValueError, RecursionError):
+            raise with_usage(StreamBroken(_NO_JSON, accepted=True), self.usage()) from None
 
     def _take(self, chunk: Chunk, data: bytes, events: list[ChatEvent]) -> None:
         if chunk.usage is not None:
             self._count(chunk.usage)
         if self._decode is read_full:
             self._named(chunk)
-        if chunk.error is not NO_ERROR or not chunk.choices:
+        if chunk.error is not NO_ERROR or not chunk.choices or chunk.x_groq is not None:
             self._check_error(chunk, data)
             if not chunk.choices:
                 return
@@ -157,50 +208,55 @@ class ChatDecoder:
         if not fold.started:
             events.append(fold.start())
         choice = chunk.choices[0]
-        if choice.index:  # a further answer, which nobody asked for
+        if choice.index and (choice := _first(chunk.choices)) is None:  # type: ignore[assignment]
             return
         delta = choice.delta
+        if delta is None and choice.message is not None and not (fold.text or len(fold.calls)):
+            delta = choice.message  # in place of deltas; after them it only says all again
         if delta is not None:
-            if delta.reasoning_content or delta.reasoning or delta.refusal:
+            if delta.reasoning_content or delta.reasoning or delta.refusal or delta.function_call is not None:
                 self._rare(delta, events)
             text = delta.content
             if text:
-                if self._held or not text.isascii():
-                    self._text(text, events)
-                else:
+                if text.isascii() and "\x00" not in text and not self._text.held:
                     fold.text.append(text)
                     events.append(TextDelta(text))
+                elif text := self._text.add(text):
+                    self._say(text, events)
             if delta.tool_calls:
+                if len(delta.tool_calls) > 1:
+                    self._number(delta.tool_calls)
                 self._calls(delta.tool_calls, events)
         if choice.finish_reason is not None or choice.usage is not None:
             self._finished(choice, data)
 
+    def _say(self, text: str, events: list[ChatEvent]) -> None:
+        self._fold.text.append(text)
+        events.append(TextDelta(text))
+
+    def _think(self, text: str, events: list[ChatEvent]) -> None:
+        self._fold.reasoning.append(text)
+        events.append(ReasoningDelta(text))
+
     def _rare(self, delta: Delta, events: list[ChatEvent]) -> None:
         reasoning = delta.reasoning_content or delta.reasoning
-        if reasoning:
-            self._fold.reasoning.append(reasoning)
-            events.append(ReasoningDelta(reasoning))
+        if reasoning and (reasoning := self._thought.add(reasoning)):
+            self._think(reasoning, events)
         if delta.refusal:
-            self._fold.refusal.append(delta.refusal)
+            self._fold.refusal.append(clean_text(delta.refusal))
+        if delta.function_call is not None:
+            self._calls([CallPiece(0, None, delta.function_call)], events)
 
-    def _text(self, text: str, events: list[ChatEvent]) -> None:
-        """Tell text beyond ASCII; half a surrogate pair waits for its other half."""
-        text = join_surrogates(self._held + text) if self._held else text
-        self._held = ""
-        if "\ud800" <= text[-1] <= "\udbff":
-            self._held, text = text[-1], text[:-1]
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        if text:
-            self._fold.text.append(text)
-            events.append(TextDelta(text))
+    def _number(self, pieces: Sequence[CallPiece]) -> None:
+        """Number several pieces without any number: they are whole calls, one after the other."""
+        if all(piece.index is None and piece.function for piece in pieces):
+            for place, piece in enumerate(pieces, len(self._fold.calls)):
+                piece.index = place
 
-    def _calls(self, pieces: list[CallPiece], events: list[ChatEvent]) -> None:
+    def _calls(self, pieces: Sequence[CallPiece], events: list[ChatEvent]) -> None:
         assembly = self._fold.calls
         for piece in pieces:
-            function = piece.function or Function()
+            function = piece.function or _NO_FUNCTION
             told = assembly.add(piece.index, piece.id, function.name, function.arguments)
             if told is not None:
                 events.append(told)
@@ -208,15 +264,22 @@ class ChatDecoder:
     def _finished(self, choice: Choice, data: bytes) -> None:
         if choice.usage is not None:
             self._count(choice.usage)
-        if choice.finish_reason == "error":
-            raise with_usage(error_of_body(read_json(data)), self.usage())
-        if choice.finish_reason:
-            self._fold.reason = choice.finish_reason
+        reason = choice.finish_reason
+        if not reason:
+            return
+        name = reason.lower()
+        if name in _FAILED:
+            raise with_usage(_failure_of(data, reason), self.usage())
+        if name == "malformed_function_call":
+            raise with_usage(malformed_turn(f"the server ended it as {reason}"), self.usage())
+        known = self._fold.reason
+        if known is None or _REASONS.get(known.lower()) not in _LASTING:
+            self._fold.reason = reason
 
     def _named(self, chunk: Chunk) -> None:
         fold = self._fold
-        fold.response_id = fold.response_id or getattr(chunk, "id", None) or ""
-        fold.model = fold.model or getattr(chunk, "model", None) or ""
+        fold.response_id = fold.response_id or clean_text(getattr(chunk, "id", None) or "")
+        fold.model = fold.model or clean_text(getattr(chunk, "model", None) or "")
         fold.tier = fold.tier or getattr(chunk, "service_tier", None)
         if fold.response_id and fold.model and fold.started:
             self._decode = read_chunk
@@ -226,27 +289,50 @@ class ChatDecoder:
             if part is not None:
                 for name in part.__struct_fields__:
                     value = getattr(part, name)
-                    if isinstance(value, int):
+                    if isinstance(value, int) and 0 <= value < LARGEST:
                         self._usage[name] = value
 
     def _check_error(self, chunk: Chunk, data: bytes) -> None:
-        if bytes(chunk.error) not in (b"null", b"{}", b'""'):
+        groq = chunk.x_groq
+        if groq is not None:
+            if groq.usage is not None:
+                self._count(groq.usage)
+            if bytes(groq.error) not in _NOTHING:
+                raise with_usage(error_of_body({"error": read_json(bytes(groq.error))}), self.usage())
+        if bytes(chunk.error) not in _NOTHING:
             raise with_usage(error_of_body(read_json(data)), self.usage())
         if chunk.choices is None and chunk.usage is None:
             body = read_json(data)
-            failed = isinstance(body, dict) and (
-                body.get("object") == "error" or body.get("type") == "error" or "detail" in body
-            )
-            if failed:
+            if is_failure(body):
                 raise with_usage(error_of_body(body), self.usage())
 
-    def _tolerant(self, data: bytes) -> Chunk:
-        try:
-            body = read_json(data)
-            return msgspec.convert(tidied(body), FullChunk, strict=False)
-        except (ValueError, RecursionError):
-            broken = StreamBroken("The stream holds something that is no JSON chunk; it may be torn.", accepted=True)
-            raise with_usage(broken, self.usage()) from None
+
+_NOTHING: Final = (b"null", b"{}", b'""', b"false", b"[]")
+_NO_FUNCTION: Final = Function()
+
+
+def _first(choices: list[Choice]) -> Choice | None:
+    """Return the answer that was asked for, None where only further ones are told of."""
+    return next((choice for choice in choices if not choice.index), None)
+
+
+def _failure_of(data: bytes, reason: str) -> ProviderError:
+    """Return the error of a chunk that ends with a failure: the one it tells, in the chunk or in its choice."""
+    body = next(documents(data))
+    choices = body.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    found = body.get("error") or (choice.get("error") if isinstance(choice, dict) else None)
+    told: JsonValue = {"message": f"the server ended the answer with {reason!r}", "code": reason}
+    return error_of_body({"error": found or told})
+
+
+def _error_in(data: bytes) -> JsonValue:
+    """Return the body of an event that is named an error, whatever it is."""
+    try:
+        body = read_json(data)
+    except (ValueError, RecursionError):
+        body = data.decode("utf-8", "replace")
+    return body if isinstance(body, dict) and "error" in body else {"error": body}
 
 
 def _pieces(data: bytes) -> list[bytes]:
@@ -255,37 +341,8 @@ def _pieces(data: bytes) -> list[bytes]:
         return [data]
     try:
         msgspec.json.decode(data, type=Raw)
-    except msgspec.DecodeError:
-        return [line for line in data.split(b"\n") if line.strip()]
+    except (msgspec.DecodeError, RecursionError):
+        lines = [line.strip() for line in data.split(b"\n") if line.strip()]
+        each = all(line == b"[DONE]" or is_json(line.decode("utf-8", "replace")) for line in lines)
+        return lines if each else [data]
     return [data]
-
-
-def _as_chunk(body: bytes) -> bytes:
-    """Return a whole answer in the shape of one chunk that holds everything."""
-    try:
-        answer = read_json(body)
-    except (ValueError, RecursionError):
-        raise StreamBroken("The answer is not JSON; it may be torn.", accepted=True) from None
-    if not isinstance(answer, dict):
-        raise StreamBroken("The answer is not a JSON object.", accepted=True)
-    choices = answer.get("choices")
-    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-        choice = choices[0]
-        message = choice.get("message")
-        if isinstance(message, dict):
-            calls = message.get("tool_calls")
-            if isinstance(calls, list):
-                numbered: list[JsonValue] = [
-                    {**call, "index": place} if isinstance(call, dict) else call for place, call in enumerate(calls)
-                ]
-                message = {**message, "tool_calls": numbered}
-            choice = {**choice, "delta": message}
-        answer = {**answer, "choices": [choice]}
-    return _lossless(answer)
-
-
-def _lossless(value: JsonValue) -> bytes:
-    try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        return encode_json(value)

@@ -1,4 +1,4 @@
-"""Text that every server takes: no lone surrogates, no NUL; and arguments that are JSON or say that they are not."""
+"""Text that every server and store takes, also out of pieces; arguments that are JSON or say that they are not."""
 
 from __future__ import annotations
 
@@ -9,31 +9,45 @@ import re
 import msgspec
 
 from agentkit.core.contracts import JsonValue
-from agentkit.core.contracts.text import clean_data
+from agentkit.core.contracts.text import clean_data, clean_text
 
 __all__ = [
+    "TextJoiner",
     "data_url",
     "encode_json",
     "is_json",
-    "join_surrogates",
     "mend_escapes",
     "read_json",
     "whole_arguments",
 ]
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_ESCAPES = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\.")
-_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
-_PAIR_LENGTH = 12
+_ESCAPES = re.compile(
+    r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u(?:[dD][89a-fA-F][0-9a-fA-F]{2}|0000))|\\."
+)
+_BAD_ESCAPE = re.compile(r"\\u(?:[dD][89a-fA-F]|0000)")
 _encoder = msgspec.json.Encoder()
 _skim = msgspec.json.Decoder(msgspec.Raw).decode
 
 
-def join_surrogates(text: str) -> str:
-    """Return the text with neighbouring halves joined to their character; lone halves stay."""
-    if not _SURROGATE.search(text):
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+class TextJoiner:
+    """Cleans text that comes in pieces: halves of a character that meet are joined, lone ones and NULs replaced."""
+
+    __slots__ = ("held",)
+
+    def __init__(self) -> None:
+        self.held = ""
+
+    def add(self, text: str) -> str:
+        """Return what can be told with this piece; a half at its end waits for the other."""
+        text, self.held = self.held + text, ""
+        if text and "\ud800" <= text[-1] <= "\udbff":
+            text, self.held = text[:-1], text[-1]
+        return clean_text(text)
+
+    def rest(self) -> str:
+        """Return what still waited, as U+FFFD."""
+        held, self.held = self.held, ""
+        return clean_text(held)
 
 
 def encode_json(value: object) -> bytes:
@@ -55,10 +69,9 @@ def is_json(text: str) -> bool:
 
 
 def mend_escapes(text: str) -> str:
-    """Return JSON text with escapes of lone surrogates replaced by U+FFFD."""
-    if not _SURROGATE_ESCAPE.search(text):
-        return text
-    return _ESCAPES.sub(_mended, text)
+    """Return JSON text with NULs and lone surrogates in it, and their escapes, replaced by U+FFFD."""
+    text = clean_text(text)
+    return _ESCAPES.sub(_mended, text) if _BAD_ESCAPE.search(text) else text
 
 
 def read_json(data: bytes) -> JsonValue:
@@ -85,6 +98,4 @@ def data_url(data: bytes, media_type: str) -> str:
 
 
 def _mended(match: re.Match[str]) -> str:
-    found = match.group()
-    lone = found[:2] == "\\u" and len(found) < _PAIR_LENGTH
-    return "\\ufffd" if lone else found
+    return "\\ufffd" if match.group(1) else match.group()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Protocol
 
 import msgspec
@@ -19,6 +19,8 @@ from agentkit.core.contracts import (
     OpaqueItem,
     StopReason,
     ToolCall,
+    ToolCallReady,
+    ToolSpec,
     Usage,
 )
 from agentkit.errors import ProviderError, Refused, StreamBroken
@@ -38,6 +40,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     request_id: str = ""
     max_tokens: int | None = None
     taken: Container[str] = ()
+    tools: Sequence[ToolSpec] = ()
     turn: int = 0
     after_tools: bool = False
     echo: Echo = ""
@@ -95,7 +98,7 @@ class Fold:
         self.category = ""
         self.explanation = ""
         self.opaque: list[OpaqueItem] = []
-        self.calls = CallAssembly(asked.taken, asked.turn, compact=compact)
+        self.calls = CallAssembly(asked.taken, asked.turn, tools=asked.tools, compact=compact)
         self.model = ""
         self.response_id = ""
         self.tier: str | None = None
@@ -108,7 +111,7 @@ class Fold:
         return ChatStart(self._model(), self.asked.provider, self.response_id)
 
     def end(self, reasons: dict[str, StopReason], usage: Usage) -> list[ChatEvent]:
-        """Return `ToolCallReady` for each call that may run, then `ChatEnd`.
+        """Return what is left to tell of calls, `ToolCallReady` for each that may run, then `ChatEnd`.
 
         Raises StreamBroken without a finish reason, Refused for a refusal or a filter, ProviderError for a turn the
         model got wrong; each carries the usage.
@@ -116,26 +119,26 @@ class Fold:
         raw = self.reason
         if raw is None:
             raise with_usage(StreamBroken("The answer ended before its end marker; it may be incomplete."), usage)
-        stop = reasons.get(raw, "stop")
+        stop = reasons.get(raw) or reasons.get(raw.lower(), "stop")
         text = "".join(self.text)
         if self.refusal or stop in ("refusal", "content_filter"):
-            raise with_usage(self._refused("".join(self.refusal) or text, raw), usage)
+            raise with_usage(self._refused("".join(self.refusal) or text, stop, raw), usage)
         cap = self.asked.max_tokens
         truncated = stop in TRUNCATIONS
         cut = truncated or (cap is not None and usage.output_tokens is not None and usage.output_tokens >= cap)
         try:
-            calls, ready = self.calls.finish(cut=cut)
-            self._check_empty(raw, text, calls, usage)
+            calls, told = self.calls.finish(cut=cut)
+            self._check_empty(stop, text, calls, usage)
         except ProviderError as error:
             raise with_usage(error, usage) from None
-        if cut and len(ready) < len(calls):
+        if cut and sum(isinstance(event, ToolCallReady) for event in told) < len(calls):
             stop = stop if truncated else "length"
         elif not truncated and calls:
             stop = "tool_calls"
         elif stop == "tool_calls":
             stop = "stop"
         message = AssistantMessage(text, calls, "".join(self.reasoning), tuple(self.opaque))
-        return [*ready, ChatEnd(self._response(message, usage, stop, raw))]
+        return [*told, ChatEnd(self._response(message, usage, stop, raw))]
 
     def _response(self, message: AssistantMessage, usage: Usage, stop: StopReason, raw: str) -> ChatResponse:
         asked = self.asked
@@ -155,19 +158,19 @@ class Fold:
     def _model(self) -> str:
         return (self.model if self.asked.report_model else "") or self.asked.model
 
-    def _refused(self, text: str, raw: str) -> Refused:
-        what = "A content filter cut the answer" if raw == "content_filter" else "The model refused to answer"
+    def _refused(self, text: str, stop: StopReason, raw: str) -> Refused:
+        what = "A content filter cut the answer" if stop == "content_filter" else "The model refused to answer"
         why = self.explanation or text
         error = Refused(f"{what}: {why[:200]}" if why else f"{what}.", text=text or self.explanation)
         error.code = self.category or raw
         return error
 
-    def _check_empty(self, raw: str, text: str, calls: tuple[ToolCall, ...], usage: Usage) -> None:
-        if calls or text or self.reasoning:
+    def _check_empty(self, stop: StopReason, text: str, calls: tuple[ToolCall, ...], usage: Usage) -> None:
+        if calls or text:
             return
-        if raw in ("tool_calls", "tool_use", "function_call"):
+        if stop == "tool_calls":
             raise malformed_turn("it ends for tool calls and has none")
-        if self.asked.after_tools and usage.output_tokens == 0 and raw in ("stop", "end_turn", "completed"):
+        if self.asked.after_tools and usage.output_tokens == 0 and stop == "stop" and not self.reasoning:
             raise malformed_turn("an empty answer of 0 tokens follows the tools' results")
 
 
