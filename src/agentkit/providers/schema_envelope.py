@@ -6,12 +6,9 @@ from collections.abc import Sequence
 
 from agentkit.core.contracts import ChatRequest, JsonObject, JsonValue, OutputSpec, ToolSpec
 from agentkit.errors import ConfigurationError
+from agentkit.schema import Definitions
 
 __all__ = ["allowed_tools", "build_envelope", "describe_tools"]
-
-_SCHEMA_MAPS = frozenset({"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"})
-_DATA = frozenset({"const", "enum", "default", "examples"})
-_HOISTED = frozenset({"$defs", "definitions"})
 
 
 def allowed_tools(request: ChatRequest) -> tuple[tuple[ToolSpec, ...], bool]:
@@ -38,17 +35,17 @@ def build_envelope(tools: Sequence[ToolSpec], output: OutputSpec | None, *, may_
 
     References inside the tools' and the output's schemas keep pointing at what they pointed at.
     """
-    hoist = _Hoist()
+    common = Definitions()
     branches: list[JsonValue] = []
     for tool in tools:
         name: JsonObject = {"const": tool.name}
-        branches.append(_exactly({"tool": name, "arguments": hoist.move(tool.parameters, f"tool {tool.name!r}")}))
+        branches.append(_exactly({"tool": name, "arguments": common.move(tool.parameters, f"tool {tool.name!r}")}))
     if may_answer:
         text: JsonObject = {"type": "string"}
-        branches.append(_exactly({"answer": hoist.move(output.schema, "the output") if output else text}))
+        branches.append(_exactly({"answer": common.move(output.schema, "the output") if output else text}))
     schema: JsonObject = {"oneOf": branches} if len(branches) > 1 else _only(branches)
-    if hoist.defs:
-        schema = {**schema, "$defs": hoist.defs}
+    if common.defs:
+        schema = {**schema, "$defs": common.defs}
     return OutputSpec(name="reply", schema=schema)
 
 
@@ -88,64 +85,3 @@ def _only(branches: list[JsonValue]) -> JsonObject:
     (branch,) = branches
     assert isinstance(branch, dict)
     return branch
-
-
-class _Hoist:
-    """Moves what schemas refer to inside themselves under one `$defs`, each under a name of its own."""
-
-    def __init__(self) -> None:
-        self.defs: JsonObject = {}
-        self._names: dict[tuple[str, str], str] = {}
-
-    def move(self, root: JsonObject, owner: str) -> JsonObject:
-        """Return the schema without its definitions, its local references pointing at the common ones."""
-        kept = {key: value for key, value in root.items() if key not in _HOISTED}
-        moved = self._schema(kept, root, owner)
-        assert isinstance(moved, dict)
-        return moved
-
-    def _schema(self, node: JsonValue, root: JsonObject, owner: str) -> JsonValue:
-        if isinstance(node, list):
-            return [self._schema(item, root, owner) for item in node]
-        if not isinstance(node, dict):
-            return node
-        return {key: self._keyword(key, value, root, owner) for key, value in node.items()}
-
-    def _keyword(self, key: str, value: JsonValue, root: JsonObject, owner: str) -> JsonValue:
-        if key == "$ref" and isinstance(value, str) and value.startswith("#"):
-            return f"#/$defs/{self._name(value, root, owner)}"
-        if key in _DATA:
-            return value
-        if key in _SCHEMA_MAPS and isinstance(value, dict):
-            return {name: self._schema(schema, root, owner) for name, schema in value.items()}
-        return self._schema(value, root, owner)
-
-    def _name(self, ref: str, root: JsonObject, owner: str) -> str:
-        known = self._names.get((owner, ref))
-        if known is not None:
-            return known
-        target = _resolve(ref, root, owner)
-        stem = "".join(c if c.isalnum() or c in "_-" else "_" for c in ref.rpartition("/")[2]).strip("#") or "root"
-        name, number = stem, 2
-        while name in self.defs:
-            name, number = f"{stem}_{number}", number + 1
-        self._names[owner, ref] = name
-        self.defs[name] = True
-        whole = {key: value for key, value in target.items() if key not in _HOISTED} if target is root else target
-        self.defs[name] = self._schema(whole, root, owner)
-        return name
-
-
-def _resolve(ref: str, root: JsonObject, owner: str) -> JsonObject:
-    node: JsonValue = root
-    for token in ref[1:].split("/")[1:]:
-        key = token.replace("~1", "/").replace("~0", "~")
-        if isinstance(node, dict) and key in node:
-            node = node[key]
-        elif isinstance(node, list) and key.isdecimal() and int(key) < len(node):
-            node = node[int(key)]
-        else:
-            raise ConfigurationError(f"the schema of {owner} refers to {ref!r}, which it does not define")
-    if not isinstance(node, dict):
-        raise ConfigurationError(f"the schema of {owner} refers to {ref!r}, which is not a schema")
-    return node

@@ -11,7 +11,7 @@ import msgspec
 from agentkit.core.contracts import JsonValue
 from agentkit.core.contracts.text import clean_data, clean_text
 
-__all__ = ["clean_json", "read_json"]
+__all__ = ["clean_json", "read_answer", "read_json"]
 
 # An escape that may be a NUL or half of a pair; whether it is one is seen after decoding.
 _SUSPECT = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
@@ -29,6 +29,18 @@ def read_json(text: str) -> JsonValue:
         return cast("JsonValue", clean_data(json.loads(text, parse_constant=_refuse)))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def read_answer(text: str) -> JsonValue:
+    """Return the value of JSON text as `read_json` does, also when its strings hold raw line breaks and tabs."""
+    try:
+        return read_json(text)
+    except ValueError:
+        try:
+            return cast("JsonValue", clean_data(json.loads(clean_text(text), strict=False, parse_constant=_refuse)))
+        except (ValueError, RecursionError):
+            pass
+        raise
 
 
 def clean_json(text: str) -> str:

@@ -7,9 +7,10 @@ from typing import Generic, TypeVar, cast, overload
 
 from agentkit.core.contracts import JsonObject, JsonValue, OutputSpec
 from agentkit.errors import ConfigurationError
+from agentkit.schema.absent import without_absent
 from agentkit.schema.envelope import WRAPPED, invalid, is_object, unfenced, wrap
 from agentkit.schema.json_schema import schema_name, with_root
-from agentkit.schema.json_text import read_json
+from agentkit.schema.json_text import read_answer
 from agentkit.schema.reader import Reader, reader_for
 
 __all__ = ["OutputType", "output_type"]
@@ -22,6 +23,7 @@ class OutputType(Generic[T_co]):
     """One shape: `spec` is what a model is told, `parse` reads its answer.
 
     A shape that is no object (a list, a number) is asked for as {"value": ...}; an answer without that is taken too.
+    Null for a property that may be missing and not be null counts as left out, since strict servers write it so.
     """
 
     __slots__ = ("_reader", "spec", "wrapped")
@@ -41,7 +43,7 @@ class OutputType(Generic[T_co]):
         Raises OutputInvalid with `$.path: reason` for each problem, and the head of the text.
         """
         try:
-            data = read_json(unfenced(text))
+            data = read_answer(unfenced(text))
         except ValueError as error:
             raise invalid(text, [f"$: not JSON: {error}"]) from error
         return self._validated(data, text)
@@ -61,16 +63,24 @@ class OutputType(Generic[T_co]):
     def _validated(self, data: object, shown: object) -> T_co:
         problems: list[str] = []
         if self.wrapped and isinstance(data, dict) and set(data) == {WRAPPED}:
-            value, inside = self._reader.read(data[WRAPPED])
+            value, inside = self._read(data[WRAPPED])
             if not inside:
                 return cast("T_co", value)
             problems = [problem.replace("$", f"$.{WRAPPED}", 1) for problem in inside]
-        value, outside = self._reader.read(data)
+        value, outside = self._read(data)
         if not outside:
             return cast("T_co", value)
         if self.wrapped and not problems:
             problems = [f'$: expected {{"{WRAPPED}": ...}}']
         raise invalid(shown, problems or outside)
+
+    def _read(self, data: object) -> tuple[object, list[str]]:
+        value, problems = self._reader.read(data)
+        if problems and isinstance(data, (dict, list)):
+            pruned = without_absent(self._reader.schema, cast("JsonValue", data))
+            if pruned != data:
+                return self._reader.read(pruned)
+        return value, problems
 
 
 @overload

@@ -13,9 +13,10 @@ import msgspec
 
 from agentkit.core.contracts import JsonObject
 from agentkit.errors import ConfigurationError, ToolError
+from agentkit.schema.absent import without_absent
 from agentkit.schema.annotations import is_context, parameter_types, plain_function
 from agentkit.schema.json_schema import without_titles
-from agentkit.schema.json_text import clean_json
+from agentkit.schema.json_text import clean_json, read_json
 from agentkit.schema.portable import portable
 
 if TYPE_CHECKING:
@@ -70,8 +71,9 @@ class ToolSignature:
     def bind(self, arguments: str) -> dict[str, object]:
         """Return keyword arguments for the function; parameters the model left out keep the function's defaults.
 
-        Empty text and null mean no arguments. Raises ToolError with every problem at once and what is accepted;
-        arguments that are cut or no JSON are never taken for empty ones.
+        Empty text and null mean no arguments; null for a parameter that has a default and cannot be null means that it
+        was left out. Raises ToolError with every problem at once and what is accepted; arguments that are cut or no
+        JSON are never taken for empty ones.
         """
         text = arguments
         if "\\u" in text or not text.isascii():
@@ -82,9 +84,18 @@ class ToolSignature:
         try:
             return validate(text)
         except invalid as error:
-            if text.strip() == "null":
-                return self.bind("{}")
+            if "null" in text and (again := self._without_nulls(text)) != text:
+                return self.bind(again)
             raise self._problem(cast("ValidationError", error)) from error
+
+    def _without_nulls(self, text: str) -> str:
+        """Return arguments without the nulls that stand for parameters left out, where there are any."""
+        try:
+            given = read_json(text)
+        except ValueError:
+            return text
+        kept = {} if given is None else without_absent(self.schema, given)
+        return text if kept == given else msgspec.json.encode(kept).decode()
 
     @cached_property
     def _validation(self) -> tuple[Callable[[str], dict[str, object]], type[ValueError]]:
