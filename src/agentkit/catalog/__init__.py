@@ -4,7 +4,7 @@ from agentkit.catalog.assess import Assessment, CostLine, GroupBill, assess, bil
 from agentkit.catalog.capabilities import DEFAULT_CAPABILITIES, Capabilities, CapabilityTable
 from agentkit.catalog.prices import DEFAULT_PRICES, Explanation, PriceTable, family
 from agentkit.catalog.rates import FREE, Price, bound, cost, parse_price
-from agentkit.catalog.requirements import least_tokens, missing_capability, serving_routes
+from agentkit.catalog.requirements import least_tokens, missing_capability
 from agentkit.catalog.rules import PriceRow
 from agentkit.catalog.tables import load_prices
 
@@ -30,5 +30,4 @@ __all__ = [
     "missing_capability",
     "load_prices",
     "parse_price",
-    "serving_routes",
 ]

@@ -15,26 +15,9 @@ from agentkit.core.contracts import (
 )
 from agentkit.errors import CapabilityMissing
 
-__all__ = ["least_tokens", "missing_capability", "serving_routes"]
+__all__ = ["least_tokens", "missing_capability"]
 
 _LONGEST_TOKEN = 128  # characters, such as a run of blanks; no common vocabulary has longer ones
-
-
-def serving_routes(route: Route, request: ChatRequest) -> tuple[Route, ...]:
-    """Return the route and its fallbacks, in order, without those that are known to lack what the request needs.
-
-    Raises CapabilityMissing for the first of them when none is left. What is unknown passes. Without fallbacks it
-    costs a few comparisons.
-    """
-    missing = missing_capability(route, request)
-    if missing is None and not route.fallback:
-        return (route,)
-    others = (other for other in route.fallback if missing_capability(other, request) is None)
-    if missing is None:
-        return (route, *others)
-    if able := tuple(others):
-        return able
-    raise missing
 
 
 def missing_capability(route: Route, request: ChatRequest) -> CapabilityMissing | None:
