@@ -21,6 +21,7 @@ from agentkit import (
     Usage,
     tool,
 )
+from agentkit.core.contracts import HedgePolicy
 from agentkit.errors import RunConflict
 from agentkit.testing import Reply, ScriptedModel
 
@@ -157,3 +158,30 @@ async def test_a_run_cancelled_at_any_await_is_settled_and_resumed(kept, streame
         if await attempt(at, store, streamed=streamed, exact=kept == "sqlite"):
             break
     assert at > 5
+
+
+@pytest.mark.parametrize("to", ["same", "fallback"])
+async def test_a_hedged_call_cancelled_at_any_await_is_settled(to):
+    """At each step of a race in turn: both requests are closed and charged, no task and no reservation is left."""
+    cut = 0
+    for at in range(1, 20):
+        slow, swift = Reply("a b c d", delay=0.004, pause=0.001), Reply("e f g h", pause=0.0001)
+        one, two = ScriptedModel([slow, swift]), ScriptedModel([swift])
+        budget = Budget("1.00")
+        binding = Binding(one, price="1/1", fallback=[Binding(two, price="1/1")])
+        async with CallRuntime(hedge=HedgePolicy(after=0, to=to)) as calls:
+            ctx = calls.context("r", budget=budget)
+
+            async def whole(calls=calls, binding=binding, ctx=ctx, at=at):
+                return await Until(calls.ask(binding, "hi", ctx=ctx), at)
+
+            task = asyncio.create_task(whole())
+            await asyncio.wait([task])
+            cut += task.cancelled()
+            assert task.cancelled() or task.exception() is None
+            assert not one.open_streams and not two.open_streams
+            assert not budget.held() and not budget._room.busy
+            assert budget.spent() == sum((row.cost for row in ctx.account.records), Decimal(0))
+            assert len(one.requests) + len(two.requests) == len(ctx.account.records)
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert cut >= 3
