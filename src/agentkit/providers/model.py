@@ -239,9 +239,8 @@ class HttpModel:
         error.message = f"{self._origin}: {redact(error.message, *self._secrets)}"  # some servers quote the key
         error.args = (error.message,)
         error.code = error.code and redact(error.code, *self._secrets)
-        if response is not None:
-            request_id = error.request_id or request_id_of(response.headers)
-            error.request_id = request_id and redact(request_id, *self._secrets)
+        request_id = error.request_id or (None if response is None else request_id_of(response.headers))
+        error.request_id = request_id and redact(request_id, *self._secrets)
         if decoder is not None:
             if not error.usage:
                 with_usage(error, decoder.usage())
