@@ -25,13 +25,14 @@ from agentkit.core.contracts import (
     ChatResponse,
     ModelSettings,
     Route,
+    Timeouts,
     UserMessage,
 )
 from agentkit.errors import BadRequest, ConfigurationError, ProviderError, RateLimited, StreamBroken
 from agentkit.providers.model import HttpModel, build_model
 from agentkit.providers.profiles import find_profile
 from agentkit.providers.transports.framing import EVENT_STREAM, unframed
-from agentkit.providers.transports.port import Timeouts
+from agentkit.providers.transports.session import SessionPool
 from agentkit.testing.context import make_context
 from agentkit.testing.loopback import Given, HttpAnswer, LoopbackServer, Received
 from agentkit.testing.turns import Turn, write_turn
@@ -143,7 +144,7 @@ async def test_cancelled_streams_never_use_up_the_pool() -> None:
         return HttpAnswer(headers=SSE, pieces=write_turn(OK, "chat")[:3], then="hang")
 
     async with LoopbackServer(hangs) as server:
-        model = build_model(find_profile("openai"), base_url=server.url, api_key="k", connections=5)
+        model = build_model(find_profile("openai"), base_url=server.url, api_key="k", sessions=SessionPool(5))
         for _ in range(20):
             running = [asyncio.ensure_future(answer(model)) for _ in range(5)]
             await asyncio.wait_for(server.until_busy(5), 10)

@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from agentkit.catalog import parse_price
-from agentkit.core.contracts import LLMPort, ModelSettings, Rates
+from agentkit.core.contracts import LLMPort, ModelSettings, Rates, Timeouts
 from agentkit.errors import ConfigurationError
 
 __all__ = ["Binding", "Price"]
@@ -19,10 +19,11 @@ class Binding:
     """Names a model as "provider:model", or holds any object with a model port's `stream`.
 
     `base_url` points at a compatible server, which drops the provider's list prices; `api_key` beats the provider's
-    environment variable; `client` is an official SDK client or an httpx async client that stays yours to close;
-    `settings` are defaults for every call; `profile` names the server's dialect when it is not the provider's own;
-    `price` is dollars per million tokens, such as "1.25/10"; `fallback` bindings are tried in order when this one
-    fails before its first visible event. Raises ConfigurationError naming the bad field.
+    environment variable; `client` is an official SDK client, an httpx async client or a transport of your own, which
+    stays yours to close; `settings` are defaults for every call; `profile` names the server's dialect when it is not
+    the provider's own; `price` is dollars per million tokens, such as "1.25/10"; `fallback` bindings are tried in
+    order when this one fails before its first visible event; `timeouts` hold for each attempt and beat those of
+    `client`, whose own hold otherwise. Raises ConfigurationError naming the bad field.
     """
 
     __slots__ = (
@@ -37,6 +38,7 @@ class Binding:
         "provider",
         "rates",
         "settings",
+        "timeouts",
     )
 
     def __init__(
@@ -50,6 +52,7 @@ class Binding:
         profile: str | None = None,
         price: Price | None = None,
         fallback: Sequence[Binding] = (),
+        timeouts: Timeouts | None = None,
     ) -> None:
         self.port: LLMPort | None = None
         if isinstance(model, str):
@@ -70,6 +73,10 @@ class Binding:
             raise ConfigurationError("Binding(base_url=...): a URL holds no credentials; pass the key as api_key=.")
         if settings is not None and not isinstance(settings, ModelSettings):
             raise ConfigurationError(f"Binding(settings={settings!r}): pass ModelSettings(...).")
+        if timeouts is not None and not isinstance(timeouts, Timeouts):
+            raise ConfigurationError(f"Binding(timeouts={timeouts!r}): pass Timeouts(...).")
+        if timeouts is not None and self.port is not None:
+            raise ConfigurationError("Binding(timeouts=...): a model object keeps its own limits; set them there.")
         for index, other in enumerate(fallback):
             if not isinstance(other, Binding):
                 raise ConfigurationError(f"Binding(fallback[{index}]={other!r}): pass bindings.")
@@ -78,6 +85,7 @@ class Binding:
         self.client = client
         self.settings = settings
         self.profile = profile
+        self.timeouts = timeouts
         self.rates: Rates | None = None if price is None else parse_price(price)
         self.fallback: Final[tuple[Binding, ...]] = tuple(fallback)
 

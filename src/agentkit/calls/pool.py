@@ -21,9 +21,11 @@ from agentkit.core.contracts import (
     NativeToolPolicy,
     PriceSource,
     Route,
+    Timeouts,
     UnpricedPolicy,
 )
 from agentkit.errors import ConfigurationError
+from agentkit.providers.transports.session import SessionPool
 
 __all__ = ["ModelPool"]
 
@@ -63,12 +65,15 @@ class ModelPool:
         prices: PriceSource,
         capabilities: CapabilityTable,
         unpriced_policy: UnpricedPolicy,
+        timeouts: Timeouts | None = None,
     ) -> None:
         self._adapters = {name: self._governed(name, adapter, native_tool_policy) for name, adapter in adapters.items()}
         self._policy = native_tool_policy
         self._prices = prices
         self._capabilities = capabilities
         self._unpriced = unpriced_policy
+        self._timeouts = timeouts
+        self._sessions: SessionPool | None = None
         self._models: dict[tuple[object, ...], LLMPort] = {}
         self._routes: WeakKeyDictionary[Binding, Route] = WeakKeyDictionary()
 
@@ -83,12 +88,15 @@ class ModelPool:
 
     async def aclose(self) -> None:
         """Close every model this pool built, and the adapters it was given."""
-        models = list(self._models.values())
+        models, sessions = list(self._models.values()), self._sessions
+        self._sessions = None
         self._models.clear()
         self._routes.clear()
         for model in models:
             if isinstance(model, Closeable):
                 await model.aclose()
+        if sessions is not None:
+            await sessions.aclose()
         for governed in self._adapters.values():
             await governed.adapter.aclose()
 
@@ -153,15 +161,20 @@ class ModelPool:
         own = binding.base_url is None and binding.client is None
         if own and binding.rates is None and self._unpriced is UnpricedPolicy.REFUSE:
             self._check_known(binding)
-        key = (profile.name, binding.base_url, binding.api_key, None if binding.client is None else id(binding.client))
+        timeouts = self._timeouts if binding.timeouts is None else binding.timeouts
+        client = None if binding.client is None else id(binding.client)
+        key = (profile.name, binding.base_url, binding.api_key, client, timeouts)
         model = self._models.get(key)
         if model is None:
+            self._sessions = self._sessions or SessionPool()
             model = self._models[key] = build_model(
                 profile,
                 base_url=binding.base_url,
                 api_key=binding.api_key,
                 client=binding.client,
                 capabilities=self._capabilities,
+                timeouts=timeouts,
+                sessions=self._sessions,
             )
         listed = binding.base_url is None and getattr(model, "own_server", True)
         known = self._capabilities.find(binding.provider, binding.model, listed=listed)

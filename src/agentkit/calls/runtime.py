@@ -29,6 +29,7 @@ from agentkit.core.contracts import (
     RetryPolicy,
     RunMode,
     Scope,
+    Timeouts,
     ToolMiddleware,
     UnpricedPolicy,
 )
@@ -57,7 +58,8 @@ class CallRuntime:
     It owns pooled clients, the store it opened and the adapters it was given, and closes them when the block ends;
     a call outside the block holds them for that call alone. `budget` is one budget for the runtime's life and `quota`
     one per tenant: contexts and calls may add their own, and all of them apply. `store` is "sqlite:FILE", "memory:"
-    or a Store; suspended runs are kept in memory when it is left out. Further layers go between policy and retry.
+    or a Store; suspended runs are kept in memory when it is left out. `timeouts` hold for
+    bindings without their own. Further layers go between policy and retry.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class CallRuntime:
         quota: Quota | None = None,
         store: str | Store | None = None,
         services: Services | None = None,
+        timeouts: Timeouts | None = None,
         chat_middleware: Sequence[ChatMiddleware] = (),
         tool_middleware: Sequence[ToolMiddleware] = (),
     ) -> None:
@@ -92,6 +95,7 @@ class CallRuntime:
             prices=prices,
             capabilities=capabilities,
             unpriced_policy=unpriced_policy,
+            timeouts=timeouts,
         )
         self._owns_store = not isinstance(store, Store)
         self._store = store if isinstance(store, Store) else open_store(store or "memory:")

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from agentkit.catalog import DEFAULT_CAPABILITIES, CapabilityTable
-from agentkit.core.contracts import Adjustment, Call, ChatEvent, ChatRequest, ToolMessage, ToolSpec
+from agentkit.core.contracts import Adjustment, Call, ChatEvent, ChatRequest, Timeouts, ToolMessage, ToolSpec
 from agentkit.errors import BadRequest, ConfigurationError, ProviderError, StreamBroken
 from agentkit.providers.exchange import drain, is_stream, read_failure, rest_of
 from agentkit.providers.history import Guarded, guard_history
@@ -19,8 +19,9 @@ from agentkit.providers.learned import MOST_REFUSALS, Lesson, learn
 from agentkit.providers.names import wire_name, with_own_names
 from agentkit.providers.profiles import PROFILES, Profile, WireProtocol, speaking
 from agentkit.providers.schema_tools import SchemaTools
-from agentkit.providers.transports.port import DEFAULT_TIMEOUTS, Headers, HttpResponse, HttpTransport, Timeouts
+from agentkit.providers.transports.port import Headers, HttpResponse, HttpTransport
 from agentkit.providers.transports.select import transport_for
+from agentkit.providers.transports.session import SessionPool
 from agentkit.providers.wire.codecs import CODECS, Writer
 from agentkit.providers.wire.error_body import read_error
 from agentkit.providers.wire.failure import redact, request_id_of
@@ -265,8 +266,8 @@ def build_model(
     client: object | None = None,
     protocol: WireProtocol | None = None,
     capabilities: CapabilityTable = DEFAULT_CAPABILITIES,
-    timeouts: Timeouts = DEFAULT_TIMEOUTS,
-    connections: int = 1000,
+    timeouts: Timeouts | None = None,
+    sessions: SessionPool | None = None,
     provider: str = "",
     default_model: str = "",
 ) -> HttpModel:
@@ -274,17 +275,15 @@ def build_model(
 
     The key is `api_key`, else the profile's environment variable; that variable is not read for another base_url,
     so a vendor's key never reaches another server. A query of the base_url is added to every request. `client` is an
-    httpx, httpx2, openai or anthropic async client, which stays yours to close and, when it is an SDK's, brings address
-    and key. `protocol` is one of those the server speaks, None its first; nothing is sent in another. `timeouts` are
-    seconds, `connections` the most at once per event loop; both are for the default transport. `provider` and
-    `default_model` name calls that bring no route. Raises ConfigurationError naming the missing variable or address,
-    or the protocols there are.
+    httpx, httpx2, openai or anthropic async client or a transport of your own, which stays yours to close; an SDK's
+    brings address and key. `protocol` is one of those the server speaks, None its first; nothing is sent in another.
+    `timeouts` beat those of the client; without any the client's own hold. `sessions` are the connections of the
+    default transport, which several models can share and their maker closes. `provider` and `default_model` name calls
+    that bring no route. Raises ConfigurationError naming the missing variable or address, or the protocols there are.
     """
     address, _, query = (base_url or "").partition("?")
     home = dict(profile.base_urls).get(protocol or profile.protocol, profile.base_url)
-    transport = transport_for(
-        client, address or None, home, api_key=api_key, timeouts=timeouts, connections=connections
-    )
+    transport = transport_for(client, address or None, home, api_key=api_key, timeouts=timeouts, sessions=sessions)
     if not transport.base_url:
         raise ConfigurationError(
             f"{profile.name} has no address of its own; pass base_url={profile.example_url or 'http://host:port/v1'!r}."

@@ -78,6 +78,7 @@ from agentkit.core.contracts.policies import (
     OnExceeded,
     RetryPolicy,
     RunMode,
+    Timeouts,
     UnpricedPolicy,
 )
 from agentkit.core.contracts.pricing import (
@@ -241,6 +242,7 @@ __all__ = [
     "SystemMessage",
     "TextDelta",
     "TextPart",
+    "Timeouts",
     "ToolCall",
     "ToolCallDelta",
     "ToolCallReady",

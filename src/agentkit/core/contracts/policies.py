@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import Enum
 from typing import Literal, TypeAlias
 
@@ -20,6 +21,7 @@ __all__ = [
     "OnExceeded",
     "RetryPolicy",
     "RunMode",
+    "Timeouts",
     "UnpricedPolicy",
 ]
 
@@ -147,3 +149,28 @@ class HedgePolicy(Struct, frozen=True, kw_only=True):
 def _whole(owner: str, name: str, value: object, wanted: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigurationError(f"{owner}({name}={value!r}): pass {wanted}.")
+
+
+class Timeouts(Struct, frozen=True, kw_only=True):
+    """How long an attempt may wait for a server, in seconds; None is no limit.
+
+    `connect` is until a connection stands (name, TCP, proxy and TLS together), `write` until the server has taken the
+    whole request, `idle` without a single byte of the answer (comments and pings are bytes), `total` from the start of
+    an attempt to its end. Waiting for a free connection counts for `total` alone. Raises ConfigurationError for values
+    that cannot mean anything.
+    """
+
+    connect: float | None = 10.0
+    write: float | None = 300.0
+    idle: float | None = 600.0
+    total: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            seconds: object = getattr(self, name)
+            if seconds is not None and not _is_duration(seconds):
+                raise ConfigurationError(f"Timeouts({name}={seconds!r}): pass seconds above 0, or None for no limit.")
+
+
+def _is_duration(seconds: object) -> bool:
+    return isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 < seconds < math.inf

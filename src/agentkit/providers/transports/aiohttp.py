@@ -1,121 +1,122 @@
-"""The default transport: one pooled aiohttp session per running event loop."""
+"""The default transport, over pooled aiohttp sessions."""
 
 from __future__ import annotations
 
 import asyncio
-import io
-import urllib.request
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
-from weakref import WeakKeyDictionary
 
-from agentkit.errors import ProviderError, StreamBroken
-from agentkit.providers.transports.port import DEFAULT_TIMEOUTS, Timeouts
-from agentkit.providers.wire.failure import redact
+from agentkit.core.contracts import Timeouts
+from agentkit.errors import ProviderError
+from agentkit.providers.transports.body import RequestBody, body_type
+from agentkit.providers.transports.environment import proxy_for, tls_context
+from agentkit.providers.transports.fault import broken_connection, closed_under_way, no_connection, too_late
+from agentkit.providers.transports.port import DEFAULT_TIMEOUTS
+from agentkit.providers.transports.session import Session, SessionPool
 
 if TYPE_CHECKING:
     import aiohttp
 
 __all__ = ["AiohttpTransport"]
 
-_KEEP_ALIVE = 60.0
-_BUFFER = 1 << 18  # bytes before the socket is paused, twice over; pausing for each small chunk costs more than they do
-_LARGE = 1 << 20
+_CEILING = 60  # seconds from which on aiohttp rounds a limit up to a whole one
 
 
 class AiohttpTransport:
-    """Sends over aiohttp; sessions belong to their event loop and close with it, or with `aclose`.
+    """Sends over aiohttp; `sessions` may be shared with other transports, and are then their maker's to close.
 
-    All of them share the TLS context that aiohttp makes when it is imported: loading certificates once is enough.
-
-    Proxies come from the environment (HTTPS_PROXY, HTTP_PROXY, NO_PROXY), certificates from the system or
-    SSL_CERT_FILE. `connections` is the most at once per loop; further requests wait. Redirects are not followed.
+    Proxies come from the environment (HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY), certificates from the system or
+    from SSL_CERT_FILE and SSL_CERT_DIR, all as they are when the transport is made. Redirects are not followed.
     """
 
     brings_auth = False
     protocols = ()
 
-    def __init__(self, base_url: str, *, timeouts: Timeouts = DEFAULT_TIMEOUTS, connections: int = 1000) -> None:
+    def __init__(
+        self, base_url: str, *, timeouts: Timeouts = DEFAULT_TIMEOUTS, sessions: SessionPool | None = None
+    ) -> None:
         self.base_url = base_url.rstrip("/")
         self._timeouts = timeouts
-        self._connections = connections
-        self._proxy = _proxy_for(self.base_url)
-        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, _Session] = WeakKeyDictionary()
+        self._limits: aiohttp.ClientTimeout | None = None
+        self._proxy = proxy_for(self.base_url)
+        self._tls = tls_context()
+        self._owns = sessions is None
+        self._sessions = SessionPool() if sessions is None else sessions
 
     async def post(self, path: str, headers: Mapping[str, str], body: bytes) -> AiohttpResponse:
         """Send the body; raises StreamBroken, with accepted=False when no connection came about."""
-        session = self._sessions.get(asyncio.get_running_loop()) or await self._open()
+        session = await self._sessions.here()
+        payload = body_type()(body, self._timeouts.write)
         failure: ProviderError
         try:
             response = await session.client.post(
-                self.base_url + path, data=_payload(body), headers=headers, proxy=self._proxy, allow_redirects=False
+                self.base_url + path,
+                data=payload,
+                headers=headers,
+                proxy=self._proxy,
+                ssl=self._tls,
+                timeout=self._limits or self._made_limits(),
+                allow_redirects=False,
             )
-        except (OSError, ValueError, session.error) as error:
-            failure = _failure(error, self.base_url)
+        except asyncio.CancelledError:
+            payload.cut()
+            if not session.closed or _is_cancelled():
+                raise
+            failure = closed_under_way()  # a request that waited for a connection is cancelled by the library then
+        except (OSError, ValueError, RuntimeError, session.error) as error:
+            payload.cut()
+            failure = self._failure(error, session, payload)
         else:
-            return AiohttpResponse(response, session.error)
+            return AiohttpResponse(response, session.error, partial(self._failure, session=session))
         raise failure
 
     async def aclose(self) -> None:
-        """Close the sessions of all loops that still run; a later call opens a new one."""
-        here = asyncio.get_running_loop()
-        sessions = list(self._sessions.items())
-        self._sessions.clear()
-        for loop, session in sessions:
-            if loop is here:
-                await session.keeper.aclose()
-            elif loop.is_running():
-                await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(session.keeper.aclose(), loop))
+        """Close the sessions, unless they are shared."""
+        if self._owns:
+            await self._sessions.aclose()
 
-    async def _open(self) -> _Session:
+    def _made_limits(self) -> aiohttp.ClientTimeout:
         import aiohttp
 
-        connector = aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=_KEEP_ALIVE)
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=self._timeouts.connect, sock_read=self._timeouts.idle, ceil_threshold=60
+        limits = self._timeouts
+        self._limits = aiohttp.ClientTimeout(
+            total=None, sock_connect=limits.connect, sock_read=limits.idle, ceil_threshold=_CEILING
         )
-        client = aiohttp.ClientSession(
-            connector=connector,
-            timeout=timeout,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=_BUFFER,
-        )
-        keeper = _keep(client)
-        await keeper.__anext__()
-        session = _Session(client, keeper, aiohttp.ClientError)
-        self._sessions[asyncio.get_running_loop()] = session
-        return session
+        return self._limits
 
+    def _failure(self, error: Exception, session: Session, payload: RequestBody | None = None) -> ProviderError:
+        """Return the error without the client's exception, whose texts and frames may hold headers."""
+        import aiohttp
 
-class _Session:
-    __slots__ = ("client", "error", "keeper")
-
-    def __init__(
-        self, client: aiohttp.ClientSession, keeper: AsyncGenerator[None, None], error: type[Exception]
-    ) -> None:
-        self.client = client
-        self.keeper = keeper
-        self.error = error
-
-
-async def _keep(client: aiohttp.ClientSession) -> AsyncGenerator[None, None]:
-    """Hold the session; a loop that ends closes its asynchronous generators, and so this session."""
-    try:
-        yield
-    finally:
-        await client.close()
+        if session.closed:
+            return closed_under_way()
+        if payload is not None and payload.late:
+            return too_late("write", self._timeouts.write)
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            return too_late("connect", self._timeouts.connect, self.base_url)
+        if isinstance(error, TimeoutError):
+            return too_late("idle", self._timeouts.idle)
+        if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.InvalidURL, aiohttp.ClientHttpProxyError)):
+            return no_connection(error, self.base_url)
+        return broken_connection(error, self.base_url)
 
 
 class AiohttpResponse:
     """An answer of aiohttp; see HttpResponse."""
 
-    __slots__ = ("_content", "_error", "_response", "headers", "status")
+    __slots__ = ("_content", "_error", "_explain", "_response", "headers", "status")
 
-    def __init__(self, response: aiohttp.ClientResponse, error: type[Exception]) -> None:
+    def __init__(
+        self,
+        response: aiohttp.ClientResponse,
+        error: type[Exception],
+        explain: Callable[[Exception], ProviderError],
+    ) -> None:
         self._response = response
         self._content = response.content
         self._error = error
+        self._explain = explain
         self.status = response.status
         self.headers: Mapping[str, str] = response.headers
 
@@ -124,15 +125,15 @@ class AiohttpResponse:
         try:
             return await self._content.readany()
         except (OSError, RuntimeError, self._error) as error:  # RuntimeError: closed by another task
-            failure = _failure(error, "")
+            failure = self._explain(error)
         raise failure
 
     async def read(self) -> bytes:
         """Return the rest of the body."""
         try:
             return await self._content.read()
-        except (OSError, RuntimeError, self._error) as error:  # RuntimeError: closed by another task
-            failure = _failure(error, "")
+        except (OSError, RuntimeError, self._error) as error:
+            failure = self._explain(error)
         raise failure
 
     @property
@@ -144,31 +145,13 @@ class AiohttpResponse:
         """Keep the connection when the body was read, cut it otherwise."""
         if self._content.at_eof():
             self._response.release()
-        else:
-            self._response.close()
+            return
+        connection = self._response.connection
+        self._response.close()
+        if connection is not None and (transport := connection.transport) is not None:
+            transport.abort()  # closing alone would first send what the server has not taken of the request
 
 
-def _payload(body: bytes) -> bytes | io.BytesIO:
-    """Return the body in the form that aiohttp wants from this size on: a file, which it sends in pieces."""
-    return body if len(body) < _LARGE else io.BytesIO(body)
-
-
-def _failure(error: Exception, where: str) -> ProviderError:
-    """Return the error without the client's exception, whose texts and frames may hold headers."""
-    import aiohttp
-
-    what = redact(str(error))[:300] or type(error).__name__
-    if isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)):
-        certificate = isinstance(error, aiohttp.ClientConnectorCertificateError)
-        return StreamBroken(f"No connection to {redact(where)}: {what}", accepted=False, retryable=not certificate)
-    if isinstance(error, (aiohttp.SocketTimeoutError, TimeoutError)):
-        return StreamBroken("The server went silent: not a byte within the idle limit.")
-    return StreamBroken(f"The connection broke: {type(error).__name__}: {what}")
-
-
-def _proxy_for(url: str) -> str | None:
-    parts = urlsplit(url)
-    if not parts.hostname or urllib.request.proxy_bypass(parts.netloc.rpartition("@")[2]):
-        return None
-    proxies = urllib.request.getproxies()
-    return proxies.get(parts.scheme) or proxies.get("all")
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

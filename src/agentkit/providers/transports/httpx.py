@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Protocol, cast
 
-from agentkit.errors import AgentkitError, ConfigurationError
+from agentkit.core.contracts import Timeouts
+from agentkit.errors import AgentkitError, ConfigurationError, StreamBroken
 from agentkit.providers.transports.fault import OneLoop, broken
-from agentkit.providers.transports.port import DEFAULT_TIMEOUTS, Timeouts
+from agentkit.providers.transports.port import DEFAULT_TIMEOUTS
 
-__all__ = ["HttpxClient", "HttpxResponse", "HttpxTransport", "RawResponse"]
+__all__ = ["HttpxClient", "HttpxResponse", "HttpxTransport", "RawResponse", "httpx_limits"]
 
 _LIBRARY_SECONDS = 5.0
+_READABLE = frozenset({"identity", "gzip", "deflate", ""})
 _AUTH = ("authorization", "x-api-key", "api-key")
 
 
@@ -39,7 +41,7 @@ class HttpxClient(Protocol):
     is_closed: bool
 
     def build_request(
-        self, method: str, url: str, *, content: bytes, headers: Mapping[str, str], **more: object
+        self, method: str, url: str, *, content: bytes, headers: Mapping[str, str], timeout: object
     ) -> object:
         """Return a request with the client's own headers and parameters merged in."""
         ...
@@ -52,21 +54,22 @@ class HttpxClient(Protocol):
 class HttpxTransport:
     """Sends over a client that stays its giver's: its limits, proxies, headers, auth and timeouts apply.
 
-    `base_url` is where to send; the client's own is only used by whoever chooses it. A client that still has the
-    library's default timeout of 5 seconds, too short for a model that thinks, gets `timeouts` for each request.
+    `base_url` is where to send; the client's own is only used by whoever chooses it. `timeouts` beat the client's. A
+    client that still has the library's default timeout of 5 seconds, too short for a model that thinks, gets this
+    package's defaults.
     """
 
     protocols = ()
 
-    def __init__(self, client: HttpxClient, base_url: str, *, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
+    def __init__(self, client: HttpxClient, base_url: str, *, timeouts: Timeouts | None = None) -> None:
         self.base_url = base_url.rstrip("/")
         self.brings_auth = getattr(client, "auth", None) is not None or any(name in client.headers for name in _AUTH)
         self._client = client
-        self._loop = OneLoop()
-        timeout = cast("Callable[..., object]", type(client.timeout))
-        self._more: dict[str, object] = {}
-        if client.timeout == timeout(_LIBRARY_SECONDS):
-            self._more["timeout"] = timeout(timeouts.idle, connect=timeouts.connect)
+        self._loop = OneLoop(client)
+        made = cast("Callable[..., object]", type(client.timeout))
+        if timeouts is None and client.timeout == made(_LIBRARY_SECONDS):
+            timeouts = DEFAULT_TIMEOUTS
+        self._timeout = client.timeout if timeouts is None else made(**httpx_limits(timeouts))
 
     async def post(self, path: str, headers: Mapping[str, str], body: bytes) -> HttpxResponse:
         """Send the body; raises StreamBroken, with accepted=False when no connection came about."""
@@ -76,28 +79,42 @@ class HttpxTransport:
         failure: AgentkitError
         try:
             request = self._client.build_request(
-                "POST", self.base_url + path, content=body, headers=headers, **self._more
+                "POST", self.base_url + path, content=body, headers=headers, timeout=self._timeout
             )
             response = await self._client.send(request, stream=True, follow_redirects=False)
         except Exception as error:
-            failure = broken(error, self.base_url)
+            failure = broken(error, self.base_url, self._timeout)
         else:
-            return HttpxResponse(response, self.base_url)
+            return HttpxResponse(response, self.base_url, self._timeout)
         raise failure
 
     async def aclose(self) -> None:
         """Leave the client open."""
 
 
+def httpx_limits(timeouts: Timeouts) -> dict[str, float | None]:
+    """Return the limits as httpx names them; it has none for a whole attempt."""
+    return {"connect": timeouts.connect, "read": timeouts.idle, "write": timeouts.write, "pool": None}
+
+
 class HttpxResponse:
-    """An answer of httpx, httpx2 or an SDK; `body` replaces the response's own bytes when they come in frames."""
+    """An answer of httpx, httpx2 or an SDK; `body` replaces the response's own bytes when they come in frames.
 
-    __slots__ = ("_base", "_body", "_response", "at_end", "headers", "status")
+    `timeout` is the library's, which holds for the answer.
+    """
 
-    def __init__(self, response: RawResponse, base_url: str, body: AsyncIterator[bytes] | None = None) -> None:
+    __slots__ = ("_base", "_body", "_response", "_timeout", "at_end", "headers", "status")
+
+    def __init__(
+        self, response: RawResponse, base_url: str, timeout: object, body: AsyncIterator[bytes] | None = None
+    ) -> None:
         self._response = response
+        encoding = response.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in _READABLE:
+            body = _unreadable(encoding)
         self._body = response.aiter_bytes() if body is None else body
         self._base = base_url
+        self._timeout = timeout
         self.at_end = False
         self.status = response.status_code
         self.headers: Mapping[str, str] = response.headers
@@ -114,7 +131,7 @@ class HttpxResponse:
         except AgentkitError:
             raise
         except Exception as error:
-            failure = broken(error, self._base)
+            failure = broken(error, self._base, self._timeout)
         if failure is not None:
             raise failure
         return b""
@@ -129,3 +146,13 @@ class HttpxResponse:
     async def aclose(self) -> None:
         """Close the response, which cuts the connection unless the body was read."""
         await self._response.aclose()
+
+
+async def _unreadable(encoding: str) -> AsyncGenerator[bytes, None]:
+    """Fail at the first byte: the libraries hand on what they cannot decompress as if it were the answer."""
+    raise StreamBroken(
+        f"The server compressed its answer with {encoding}, although it was asked for none.",
+        accepted=True,
+        retryable=False,
+    )
+    yield b""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from msgspec import Struct
-
+from agentkit.core.contracts import Timeouts
 from agentkit.providers.profiles import WireProtocol
 
-__all__ = ["DEFAULT_TIMEOUTS", "Headers", "HttpResponse", "HttpTransport", "Timeouts"]
+__all__ = ["DEFAULT_TIMEOUTS", "Headers", "HttpResponse", "HttpTransport"]
 
 
 class Headers(dict[str, str]):
@@ -17,13 +16,6 @@ class Headers(dict[str, str]):
 
     def __repr__(self) -> str:
         return f"Headers({', '.join(self)})"
-
-
-class Timeouts(Struct, frozen=True):
-    """Seconds: to connect, and without a single byte of the answer; there is no total, which is the deadline's."""
-
-    connect: float = 10.0
-    idle: float = 600.0
 
 
 class HttpResponse(Protocol):
@@ -58,7 +50,11 @@ class HttpResponse(Protocol):
 
 
 class HttpTransport(Protocol):
-    """Sends one POST at a time for many tasks; headers of answers are looked up in lower case."""
+    """Sends POSTs for many tasks at once; an object with these members can be handed in as `client=`.
+
+    It sends each request once, follows no redirect, keeps its own limits for connecting, writing and silence, and lets
+    go of the connection when the task that waits is cancelled. `agentkit.testing.check_transport` checks all that.
+    """
 
     @property
     def base_url(self) -> str:

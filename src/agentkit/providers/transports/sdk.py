@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Mapping
+import sys
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 import msgspec
 
+from agentkit.core.contracts import Timeouts
 from agentkit.errors import AgentkitError, ConfigurationError
 from agentkit.providers.profiles import WireProtocol
 from agentkit.providers.transports.fault import OneLoop, broken
 from agentkit.providers.transports.framing import EVENT_STREAM, unframed
-from agentkit.providers.transports.httpx import HttpxResponse, RawResponse
+from agentkit.providers.transports.httpx import HttpxResponse, RawResponse, httpx_limits
 
 __all__ = ["SdkClient", "SdkTransport"]
 
@@ -29,6 +31,7 @@ class SdkClient(Protocol):
     """What is used of an SDK's client."""
 
     base_url: object
+    timeout: object
 
     def is_closed(self) -> bool:
         """Return whether the client was closed."""
@@ -47,21 +50,31 @@ class SdkTransport:
     """Sends through the client's generic `post`: raw bytes in, the raw stream out.
 
     Its retries are off, its typed events are never built, its own spans are off. The client stays its giver's;
-    `base_url` and `api_key` apply to a copy that shares its connections.
+    `base_url`, `api_key` and `timeouts` apply to a copy that shares its connections.
     """
 
     brings_auth = True
 
-    def __init__(self, client: SdkClient, *, base_url: str | None = None, api_key: str | None = None) -> None:
+    def __init__(
+        self,
+        client: SdkClient,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        timeouts: Timeouts | None = None,
+    ) -> None:
         options: dict[str, object] = {"max_retries": 0}
         options.update({name: value for name, value in (("base_url", base_url), ("api_key", api_key)) if value})
+        vendor = _vendor(client)
+        if timeouts is not None:
+            made: Callable[..., object] = sys.modules[vendor].Timeout
+            options["timeout"] = made(**httpx_limits(timeouts))
         if "open_telemetry" in inspect.signature(client.with_options).parameters:
             options["open_telemetry"] = False
         self._client = client.with_options(**options)
         self._plain = type(client).__name__ in _PLAIN  # variants read the body's model and stream, so they get a dict
-        self._loop = OneLoop()
-        anthropic = any(kind.__module__.partition(".")[0] == "anthropic" for kind in type(client).__mro__)
-        self.protocols: tuple[WireProtocol, ...] = ("messages",) if anthropic else ("chat", "responses")
+        self._loop = OneLoop(client)
+        self.protocols: tuple[WireProtocol, ...] = ("messages",) if vendor == "anthropic" else ("chat", "responses")
         self.base_url = str(self._client.base_url).rstrip("/")
 
     async def post(self, path: str, headers: Mapping[str, str], body: bytes) -> HttpxResponse:
@@ -78,13 +91,20 @@ class SdkTransport:
         except Exception as error:
             refused: RawResponse | None = getattr(error, "response", None)
             if refused is not None and isinstance(getattr(error, "status_code", None), int):
-                return HttpxResponse(refused, self.base_url)
-            failure = broken(error, self.base_url)
+                return HttpxResponse(refused, self.base_url, self._client.timeout)
+            failure = broken(error, self.base_url, self._client.timeout)
         else:
             response = answer.http_response
             framed = response.headers.get("content-type", "").startswith(EVENT_STREAM)
-            return HttpxResponse(response, self.base_url, unframed(response.aiter_bytes()) if framed else None)
+            events = unframed(response.aiter_bytes()) if framed else None
+            return HttpxResponse(response, self.base_url, self._client.timeout, events)
         raise failure
 
     async def aclose(self) -> None:
         """Leave the client open."""
+
+
+def _vendor(client: SdkClient) -> str:
+    """Return the SDK's package, also for a subclass of the user's."""
+    packages = {kind.__module__.partition(".")[0] for kind in type(client).__mro__}
+    return "anthropic" if "anthropic" in packages else "openai"

@@ -52,6 +52,7 @@ _KEPT_HEADERS = ("x-ratelimit-", "anthropic-ratelimit-", "ratelimit-", "retry-af
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-amzn-requestid", "cf-ray")
 _MOST_TEXT = 500
 _BEARER = re.compile(r"(?i)(bearer\s+)[^\s\"',;]+")
+_USERINFO = re.compile(r"(?<=://)[^/\s@]+@")
 _PARAMETER = re.compile(r"(?i)([?&](?:api[-_]?key|key|token|access_token|sig|signature)=)[^&\s\"']+")
 _SECRET = re.compile(r"\b(?:sk|pk|gsk|xai|hf|nvapi)[-_][A-Za-z0-9_\-]{8,}|\bAIza[A-Za-z0-9_\-]{8,}")
 
@@ -60,7 +61,7 @@ _LEAST_SECRET = 6
 
 
 def redact(text: str, *secrets: str) -> str:
-    """Return the text without these secrets, bearer tokens, keys in URLs, and what looks like a vendor's key.
+    """Return the text without these secrets, bearer tokens, what is secret in URLs, and what looks like a key.
 
     A secret is also found in base64 and as it stands in a URL. One of a few letters protects nothing, and taking it out
     would only garble the text.
@@ -69,6 +70,7 @@ def redact(text: str, *secrets: str) -> str:
         if len(secret) >= _LEAST_SECRET:
             for form in _forms(secret):
                 text = text.replace(form, "****")
+    text = _USERINFO.sub("****@", text)
     text = _PARAMETER.sub(r"\1****", _BEARER.sub(r"\1****", text))
     return _SECRET.sub("****", text)
 
