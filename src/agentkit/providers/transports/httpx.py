@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, MutableMapping
 from typing import Protocol, cast
 
 from agentkit.core.contracts import Timeouts
@@ -10,11 +10,15 @@ from agentkit.errors import AgentkitError, ConfigurationError, StreamBroken
 from agentkit.providers.transports.fault import OneLoop, broken
 from agentkit.providers.transports.port import DEFAULT_TIMEOUTS
 
-__all__ = ["HttpxClient", "HttpxResponse", "HttpxTransport", "RawResponse", "httpx_limits"]
+__all__ = ["Handshake", "HttpxClient", "HttpxRequest", "HttpxResponse", "HttpxTransport", "RawResponse", "httpx_limits"]
 
 _LIBRARY_SECONDS = 5.0
 _READABLE = frozenset({"identity", "gzip", "deflate", ""})
 _AUTH = ("authorization", "x-api-key", "api-key")
+
+
+class _Stream(Protocol):
+    async def aclose(self) -> None: ...
 
 
 class RawResponse(Protocol):
@@ -32,6 +36,12 @@ class RawResponse(Protocol):
         ...
 
 
+class HttpxRequest(Protocol):
+    """A request of httpx or httpx2 before it is sent."""
+
+    extensions: MutableMapping[str, object]
+
+
 class HttpxClient(Protocol):
     """What is used of an AsyncClient."""
 
@@ -41,7 +51,7 @@ class HttpxClient(Protocol):
     is_closed: bool
 
     def build_request(
-        self, method: str, url: str, *, content: bytes, headers: Mapping[str, str], timeout: object
+        self, method: str, url: str, *, content: bytes, headers: Mapping[str, str], timeout: object, extensions: object
     ) -> object:
         """Return a request with the client's own headers and parameters merged in."""
         ...
@@ -49,6 +59,25 @@ class HttpxClient(Protocol):
     async def send(self, request: object, *, stream: bool, follow_redirects: bool) -> RawResponse:
         """Return the response once its headers have come."""
         ...
+
+
+class Handshake:
+    """Closes a connection whose TLS handshake was cut short, which httpx leaves open when its task is cancelled.
+
+    It is httpx's "trace" extension for one request; the names of events are httpcore's.
+    """
+
+    __slots__ = ("_stream",)
+
+    def __init__(self) -> None:
+        self._stream: _Stream | None = None
+
+    async def __call__(self, event: str, info: Mapping[str, object]) -> None:
+        """Note an opened connection, and close it when TLS fails on it."""
+        if event.endswith("connect_tcp.complete"):
+            self._stream = cast("_Stream", info["return_value"])
+        elif event.endswith("start_tls.failed") and self._stream is not None:
+            await self._stream.aclose()
 
 
 class HttpxTransport:
@@ -79,7 +108,12 @@ class HttpxTransport:
         failure: AgentkitError
         try:
             request = self._client.build_request(
-                "POST", self.base_url + path, content=body, headers=headers, timeout=self._timeout
+                "POST",
+                self.base_url + path,
+                content=body,
+                headers=headers,
+                timeout=self._timeout,
+                extensions={"trace": Handshake()},
             )
             response = await self._client.send(request, stream=True, follow_redirects=False)
         except Exception as error:

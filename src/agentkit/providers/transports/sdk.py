@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -14,7 +15,7 @@ from agentkit.errors import AgentkitError, ConfigurationError
 from agentkit.providers.profiles import WireProtocol
 from agentkit.providers.transports.fault import OneLoop, broken
 from agentkit.providers.transports.framing import EVENT_STREAM, unframed
-from agentkit.providers.transports.httpx import HttpxResponse, RawResponse, httpx_limits
+from agentkit.providers.transports.httpx import Handshake, HttpxRequest, HttpxResponse, RawResponse, httpx_limits
 
 __all__ = ["SdkClient", "SdkTransport"]
 
@@ -32,6 +33,7 @@ class SdkClient(Protocol):
 
     base_url: object
     timeout: object
+    _prepare_request: Callable[[HttpxRequest], Awaitable[None]]
 
     def is_closed(self) -> bool:
         """Return whether the client was closed."""
@@ -72,6 +74,7 @@ class SdkTransport:
         if "open_telemetry" in inspect.signature(client.with_options).parameters:
             options["open_telemetry"] = False
         self._client = client.with_options(**options)
+        self._client._prepare_request = partial(_prepared, self._client._prepare_request)  # the SDK's place for this
         self._plain = type(client).__name__ in _PLAIN  # variants read the body's model and stream, so they get a dict
         self._loop = OneLoop(client)
         self.protocols: tuple[WireProtocol, ...] = ("messages",) if vendor == "anthropic" else ("chat", "responses")
@@ -83,7 +86,7 @@ class SdkTransport:
         if self._client.is_closed():
             raise ConfigurationError("The client given as client= is closed; keep it open while its binding is in use.")
         kept = {name: headers[name] for name in _PASSED_ON if name in headers}
-        options = {"headers": {**kept, _RAW[0]: _RAW[1]}}
+        options = {"headers": {**kept, _RAW[0]: _RAW[1]}, "follow_redirects": False}
         sent: dict[str, object] = {"content": body} if self._plain else {"body": msgspec.json.decode(body)}
         failure: AgentkitError
         try:
@@ -102,6 +105,11 @@ class SdkTransport:
 
     async def aclose(self) -> None:
         """Leave the client open."""
+
+
+async def _prepared(before: Callable[[HttpxRequest], Awaitable[None]], request: HttpxRequest) -> None:
+    await before(request)
+    request.extensions["trace"] = Handshake()
 
 
 def _vendor(client: SdkClient) -> str:
