@@ -94,11 +94,11 @@ def response(events: list[ChatEvent]) -> ChatResponse:
     return end.response
 
 
-def written(*messages: object, endpoint: str = "e", **more: object) -> JsonObject:
+def written(*messages: object, endpoint: str = "e", model: str = "m", **more: object) -> JsonObject:
     """Return the body written for a request with these messages."""
     request = ChatRequest(messages, **more)  # type: ignore[arg-type]
     found: JsonObject = json.loads(
-        MessagesWriter(PROFILES["anthropic"], endpoint, "m").write(request, request.messages, 100)
+        MessagesWriter(PROFILES["anthropic"], endpoint, model).write(request, request.messages, 100)
     )
     return found
 
@@ -345,7 +345,8 @@ def test_request_body() -> None:
         UserMessage(""),
         UserMessage("and?"),
         tools=(ToolSpec("f", "does f", {"type": "object"}),),
-        tool_choice=ToolChoice("required"),
+        tool_choice=ToolChoice("auto"),
+        model="claude-sonnet-4-6",
         output=OutputSpec("o", {"type": "object"}),
         settings=ModelSettings(
             stop=("END",), reasoning_effort="high", parallel_tool_calls=False, seed=1, metadata={"user_id": "u"}
@@ -377,12 +378,12 @@ def test_request_body() -> None:
         {"type": "text", "text": "and?"},
     ]
     assert body == {
-        "model": "m",
+        "model": "claude-sonnet-4-6",
         "max_tokens": 100,
         "system": "a\n\nb",
         "stream": True,
         "tools": [{"name": "f", "description": "does f", "input_schema": {"type": "object"}}],
-        "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
+        "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
         "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}, "effort": "high"},
         "thinking": {"type": "adaptive"},
         "stop_sequences": ["END"],

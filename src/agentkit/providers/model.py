@@ -177,12 +177,14 @@ class HttpModel:
             writer = self._writers[model] = self._codec.writer(self._profile_of(model), self._endpoint, model)
         max_tokens = request.settings.max_tokens
         if max_tokens is None and self.profile.max_tokens:
-            known = self._capabilities.find(self.profile.name, model).max_output_tokens
+            known = self._capabilities.find(self.provider, model).max_output_tokens
             max_tokens = known or self.profile.max_tokens
         changes = writer.changes
         changes.clear()
         try:
             body = writer.write(request, messages, max_tokens)
+        except ConfigurationError:
+            raise
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise ConfigurationError(
                 f"The request cannot be written as JSON: {error}. Look at settings.extra and schemas."
@@ -290,7 +292,8 @@ def build_model(
         )
     own = _is_own(profile, transport.base_url)
     cloud = bool(transport.protocols) and any(name in type(client).__name__ for name in _CLOUDS)
-    dialect = profile if own or cloud or not profile.elsewhere else PROFILES[profile.elsewhere]
+    elsewhere = "" if own else profile.cloud if cloud else profile.elsewhere
+    dialect = PROFILES[elsewhere] if elsewhere else profile
     if dialect is not profile:
         dialect = replace(dialect, tools=profile.tools)
     dialect = speaking(dialect, protocol)

@@ -38,7 +38,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     `base_url` is its address, `base_urls` those of protocols that have one of their own, `example_url` is
     shown where it has no fixed one; `hosts` are further endings of host names that are the provider's own;
     `key_variables` are tried in order when no key is given, `key_header` carries the key ("authorization" as a bearer
-    token); `elsewhere` is the profile for a base_url that is not the server's own.
+    token); `elsewhere` is the profile for a base_url that is not the server's own, `cloud` that for a client of a cloud
+    that serves the provider's models.
 
     What it takes. `rejects` are body fields that are left out and reported, `renames` fields under another name;
     `max_tokens_field` is the name of the output's limit, `max_tokens` is sent when the request and the capability table
@@ -46,6 +47,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     an enforced JSON schema; `named_tool` False asks for one tool by sending only that and "required"; `strict_tools`
     sends the tools' strict flag; `schemas` says whether an answer's schema is enforced, goes into the prompt beside
     JSON mode ("prompt"), or into the prompt alone ("text"); `schema_subset` names the part of JSON Schema it enforces;
+    `prompt_cache` is what is cached where that is asked for, "prefix" being the tools and the system text;
     `images` "data" takes no URLs; `thinking_switch` turns reasoning off by a `thinking` field.
 
     How a conversation is written. `null_content` is an assistant message with calls and no text, `empty_assistant` what
@@ -73,6 +75,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     key_header: str = "authorization"
     headers: tuple[tuple[str, str], ...] = ()
     elsewhere: str = ""
+    cloud: str = ""
     rejects: frozenset[str] = frozenset()
     renames: tuple[tuple[str, str], ...] = ()
     max_tokens_field: str = "max_tokens"
@@ -83,6 +86,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     strict_tools: bool = False
     schemas: Literal["strict", "enforced", "prompt", "text"] = "enforced"
     schema_subset: str = ""
+    prompt_cache: Literal["", "prefix", "all"] = ""
     images: Literal["any", "data"] = "any"
     thinking_switch: bool = False
     null_content: NullContent = "null"
@@ -99,7 +103,6 @@ class Profile(Struct, frozen=True, kw_only=True):
 
 _FILE: Final = Path(__file__).parent / "data" / "profiles.json"
 _SCHEMA: Final = "+schema"
-_MESSAGES_CAP: Final = 8192  # the protocol requires a cap
 
 PROFILES: Final[dict[str, Profile]] = {
     row.name: row for row in msgspec.json.decode(_FILE.read_bytes(), type=list[Profile])
@@ -132,6 +135,13 @@ def speaking(profile: Profile, protocol: WireProtocol | None) -> Profile:
             f"protocol={protocol!r}: {profile.name} speaks {known}; choose of these, or leave protocol out."
         )
     if protocol == "messages":
-        versioned = (*profile.headers, *PROFILES["anthropic"].headers)
-        return replace(profile, protocol=protocol, max_tokens=profile.max_tokens or _MESSAGES_CAP, headers=versioned)
+        common = PROFILES["anthropic-compatible"]
+        return replace(
+            profile,
+            protocol=protocol,
+            max_tokens=profile.max_tokens or common.max_tokens,
+            headers=(*profile.headers, *common.headers),
+            call_ids=common.call_ids,
+            schemas=common.schemas,
+        )
     return replace(profile, protocol=protocol)

@@ -44,7 +44,9 @@ class ModelSettings(Struct, frozen=True, kw_only=True):
     `max_tokens` caps the output including reasoning; `prompt_cache` asks for the conversation to be cached for so long
     where that has to be asked for; `replay` says what happens to a provider's own items in a conversation that goes to
     another server or model: "drop" (the default) leaves them out and says so in the answer's adjustments, "refuse"
-    raises; `extra` is merged into the wire body last, for what has no common name.
+    raises; `extra` is merged into the wire body last, for what has no common name: its `tools`, such as those that
+    a server runs itself, are added to the request's, an object joins the object of its name unless it has a type of its
+    own, anything else takes the place of what is there.
     """
 
     temperature: float | None = None

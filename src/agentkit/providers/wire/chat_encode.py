@@ -110,7 +110,7 @@ class ChatWriter(BodyWriter):
             if name in body:
                 body[other] = body.pop(name)
         if settings.extra:
-            body.update(settings.extra)
+            self._merge(body, settings.extra)
 
     def _tool(self, tool: ToolSpec) -> JsonObject:
         function: JsonObject = {

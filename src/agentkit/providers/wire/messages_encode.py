@@ -2,52 +2,54 @@
 
 from __future__ import annotations
 
-import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 from msgspec import Raw
 
 from agentkit.core.contracts import (
+    Adjustment,
     AssistantMessage,
     ChatRequest,
-    ImagePart,
     JsonObject,
-    JsonValue,
     Message,
     ModelSettings,
-    Part,
     SystemMessage,
-    TextPart,
     ToolChoice,
     ToolMessage,
     ToolSpec,
 )
 from agentkit.errors import ConfigurationError
-from agentkit.providers.history import wire_id
 from agentkit.providers.names import wire_name
 from agentkit.providers.profiles import Profile
-from agentkit.providers.wire.clean import encode_json, whole_arguments
-from agentkit.providers.wire.messages_decode import BLOCKS_KIND
+from agentkit.providers.wire.chat_encode import schema_instruction
+from agentkit.providers.wire.claude import claude_of
+from agentkit.providers.wire.clean import encode_json
+from agentkit.providers.wire.messages_blocks import BLOCKS_KIND, CONTAINER_KIND
+from agentkit.providers.wire.messages_content import content_of, holds_server_blocks
+from agentkit.providers.wire.messages_thinking import thinking_for
 from agentkit.providers.wire.writing import BodyWriter
 
 __all__ = ["MessagesWriter"]
 
 _Role: TypeAlias = Literal["user", "assistant"]
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
+_ENFORCED = ("strict", "enforced")
+_THINKING = ("adaptive", "enabled")
 
 
 class MessagesWriter(BodyWriter):
     """Writes bodies for one model of one server.
 
     Each message is kept as its content blocks; neighbours of one role share a message on the wire, so that all
-    results of a turn stand together and first.
+    results of a turn stand together and first. What a Claude model takes is told by its name.
     """
 
-    __slots__ = ()
+    __slots__ = ("_claude",)
 
     def __init__(self, profile: Profile, endpoint: str, model: str) -> None:
-        super().__init__(profile, endpoint, model, BLOCKS_KIND)
+        super().__init__(profile, endpoint, model, BLOCKS_KIND, CONTAINER_KIND)
+        self._claude = claude_of(model)
 
     def write(self, request: ChatRequest, messages: Sequence[Message], max_tokens: int | None) -> bytes:
         """Return the body; leading system messages become the system text, later ones stay in their place."""
@@ -57,43 +59,98 @@ class MessagesWriter(BodyWriter):
             system.append(first.content)
             start += 1
         turns = self._turns(messages[start:])
-        if not turns:
-            raise ConfigurationError("The conversation holds no user message with content; this server needs one.")
+        self._check_order(turns, messages)
         body: dict[str, object] = {"model": self._model, "max_tokens": max_tokens, "messages": turns}
-        if any(system):
-            body["system"] = "\n\n".join(filter(None, system))
+        if request.output is not None and self._profile.schemas not in _ENFORCED:
+            system.append(schema_instruction(request.output))
+            self.changes.append(Adjustment("schema", request.output.name, "is not enforced here; told in the prompt"))
+        self._system(body, "\n\n".join(filter(None, system)), request.settings)
         if request.stream:
             body["stream"] = True
         if request.tools:
             body["tools"] = self._tool_list(request.tools)
-            choice = _choice(request.tool_choice, request.settings.parallel_tool_calls)
-            if choice is not None:
-                body["tool_choice"] = choice
-        self._settings(body, request)
+        self._settings(body, request, max_tokens)
+        if container := self._container(messages):
+            body["container"] = container
+        if request.settings.extra:
+            self._merge(body, request.settings.extra)
+        if "tools" in body and "tool_choice" not in body:
+            self._choose(body, request.tool_choice, request.settings.parallel_tool_calls)
         return encode_json(body)
 
-    def _settings(self, body: dict[str, object], request: ChatRequest) -> None:
+    def _system(self, body: dict[str, object], system: str, settings: ModelSettings) -> None:
+        """Put the system text into the body, and ask for the cache: of tools and system, and of the whole request."""
+        if system:
+            body["system"] = system
+        if settings.prompt_cache is None:
+            return
+        control: JsonObject = {"type": "ephemeral", "ttl": settings.prompt_cache}
+        reach = self._profile.prompt_cache
+        if system and reach:
+            body["system"] = [{"type": "text", "text": system, "cache_control": control}]
+        if reach == "all":
+            body["cache_control"] = control
+            return
+        why = "only tools and system text are cached here" if reach else "is not asked for by a setting here; left out"
+        self.changes.append(Adjustment("setting", "prompt_cache", f"{self._profile.name}: {why}"))
+
+    def _settings(self, body: dict[str, object], request: ChatRequest, max_tokens: int | None) -> None:
         settings = request.settings
         output: JsonObject = {}
-        if request.output is not None:
+        if request.output is not None and self._profile.schemas in _ENFORCED:
             output["format"] = {"type": "json_schema", "schema": request.output.schema}
-        if settings.reasoning_effort == "none":
-            body["thinking"] = {"type": "disabled"}
-        elif settings.reasoning_effort is not None:
-            body["thinking"] = {"type": "adaptive"}
-            output["effort"] = "low" if settings.reasoning_effort == "minimal" else settings.reasoning_effort
+        thinking: JsonObject | None = None
+        if settings.reasoning_effort is not None:
+            found = thinking_for(self._claude, settings.reasoning_effort, max_tokens)
+            thinking = found.thinking
+            if found.effort is not None:
+                output["effort"] = found.effort
+            self.changes.extend(found.changes)
         user = (settings.metadata or {}).get("user_id")
         given: dict[str, object] = {
+            "thinking": thinking,
             "output_config": output or None,
-            "temperature": settings.temperature,
-            "top_p": settings.top_p,
+            **self._sampling(settings, thinking),
             "stop_sequences": list(settings.stop) or None,
             "service_tier": settings.service_tier,
             "metadata": {"user_id": user} if user else None,
         }
         self._put(body, given, _unknown(settings))
-        if settings.extra:
-            body.update(settings.extra)
+
+    def _sampling(self, settings: ModelSettings, thinking: JsonObject | None) -> dict[str, object]:
+        given: dict[str, object] = {"temperature": settings.temperature, "top_p": settings.top_p}
+        claude = self._claude
+        if claude is None:
+            return given
+        why = "" if claude.samples else "this model does not take it; left out"
+        if not why and thinking is not None and thinking["type"] in _THINKING:
+            why = "it cannot be set while the model thinks; left out"
+        if not why:
+            return given
+        for name, value in given.items():
+            if value is not None and name not in self._profile.rejects:
+                self.changes.append(Adjustment("setting", name, why))
+        return {name: value if name in self._profile.rejects else None for name, value in given.items()}
+
+    def _choose(self, body: dict[str, object], choice: ToolChoice | None, parallel: bool | None) -> None:
+        """Put the choice of a tool into the body; raises ConfigurationError for a forced one that the model refuses."""
+        written = _choice(choice, parallel)
+        if written is None:
+            return
+        body["tool_choice"] = written
+        if choice is None or choice.mode not in ("required", "tool") or self._claude is None:
+            return
+        thinking = body.get("thinking")
+        if not self._claude.forces_tools:
+            raise ConfigurationError(
+                f"ToolChoice({choice.mode!r}) is refused by {self._model}, which always thinks; use ToolChoice('auto') "
+                "and say in the prompt which tool to call."
+            )
+        if isinstance(thinking, dict) and thinking.get("type") in _THINKING:
+            raise ConfigurationError(
+                f"ToolChoice({choice.mode!r}) is refused by {self._model} while it thinks; use ToolChoice('auto'), or "
+                "ModelSettings(reasoning_effort='none')."
+            )
 
     def _tool(self, tool: ToolSpec) -> JsonObject:
         written: JsonObject = {
@@ -113,7 +170,7 @@ class MessagesWriter(BodyWriter):
         for message in messages:
             written = kept.get(message)
             if written is None:
-                written = kept.put(message, b",".join(encode_json(block) for block in self._content(message)))
+                written = kept.put(message, self._content(message))
             if not written:
                 continue
             now: _Role = "assistant" if isinstance(message, AssistantMessage) else "user"
@@ -122,81 +179,60 @@ class MessagesWriter(BodyWriter):
                 blocks = []
             role = now
             blocks.append(written)
+            if type(message) is SystemMessage:
+                why = "this protocol has no system messages between others; sent as the user's"
+                self.changes.append(Adjustment("history", "a later system message", why))
         if blocks:
             turns.append({"role": role, "content": Raw(b"[" + b",".join(blocks) + b"]")})
         return turns
 
-    def _content(self, message: Message) -> Iterator[object]:
-        """Yield the blocks of a message; empty text, which the server refuses, gives none."""
-        if isinstance(message, AssistantMessage):
-            yield from self._assistant(message)
-        elif isinstance(message, ToolMessage):
-            result: JsonObject = {
-                "type": "tool_result",
-                "tool_use_id": wire_id(message.call_id, self._profile.call_ids),
-                "content": message.content if isinstance(message.content, str) else list(_parts(message.content)),
-            }
-            if message.is_error:
-                result["is_error"] = True
-            yield result
-        elif isinstance(message.content, str):
-            if message.content:
-                yield {"type": "text", "text": message.content}
-        else:
-            yield from _parts(message.content)
+    def _content(self, message: Message) -> bytes:
+        own = self.replay.own(message) if isinstance(message, AssistantMessage) else ()
+        return b",".join(encode_json(block) for block in content_of(message, own, self._profile.call_ids))
 
-    def _assistant(self, message: AssistantMessage) -> Iterator[object]:
-        for item in self.replay.own(message):
-            if isinstance(item.data, list):
-                yield from self._replayed(message, item.data)
-                return
-        if message.content:
-            yield {"type": "text", "text": message.content}
-        for index in range(len(message.tool_calls)):
-            yield self._call(message, index, {})
+    def _check_order(self, turns: list[dict[str, object]], messages: Sequence[Message]) -> None:
+        """Raise ConfigurationError for an order of turns that the model refuses."""
+        if not turns:
+            raise ConfigurationError("The conversation holds no user message with content; this server needs one.")
+        claude = self._claude
+        if claude is None:
+            return
+        if turns[0]["role"] == "assistant":
+            raise ConfigurationError(
+                f"The conversation begins with an assistant message, which {self._model} refuses; begin with a "
+                "UserMessage."
+            )
+        if turns[-1]["role"] == "assistant" and not (claude.prefills or self._goes_on(messages)):
+            raise ConfigurationError(
+                f"The conversation ends with an assistant message, which {self._model} does not go on with; end with a "
+                "UserMessage, and say there how the answer has to begin."
+            )
 
-    def _replayed(self, message: AssistantMessage, layout: list[JsonValue]) -> Iterator[object]:
-        """Yield the owner's own blocks in their order, with the text and calls the message has now."""
-        items = [dict(item) for item in layout if isinstance(item, dict)]
-        texts = [item for item in items if item.get("type") == "text"]
-        unchanged = sum(length for item in texts if isinstance(length := item.get("length"), int)) == len(
-            message.content
-        )
-        start, called = 0, 0
-        if message.content and not texts:
-            yield {"type": "text", "text": message.content}
-        for item in items:
-            kind = item.get("type")
-            if kind == "text":
-                length = item.pop("length", 0)
-                end = start + length if unchanged and isinstance(length, int) else len(message.content)
-                if text := message.content[start:end]:
-                    yield {**item, "text": text} if unchanged else {"type": "text", "text": text}
-                start = end
-            elif kind == "tool_use":
-                item.pop("index", None)
-                if called < len(message.tool_calls):
-                    yield self._call(message, called, item)
-                    called += 1
-            else:
-                yield item
-        for index in range(called, len(message.tool_calls)):
-            yield self._call(message, index, {})
+    def _goes_on(self, messages: Sequence[Message]) -> bool:
+        """Return whether the last answer is one that the server paused in the middle of its own tools."""
+        for message in reversed(messages):
+            if not isinstance(message, AssistantMessage):
+                return False
+            if holds_server_blocks(self.replay.own(message)):
+                return True
+        return False
 
-    def _call(self, message: AssistantMessage, index: int, more: JsonObject) -> dict[str, object]:
-        call = message.tool_calls[index]
-        return {
-            **more,
-            "type": "tool_use",
-            "id": wire_id(call.id, self._profile.call_ids),
-            "name": wire_name(call.name),
-            "input": Raw(whole_arguments(call.arguments).encode()),
-        }
+    def _container(self, messages: Sequence[Message]) -> str:
+        """Return the container in which the server's tools of the turn that goes on here ran, "" for none."""
+        answered = False
+        for message in reversed(messages):
+            if isinstance(message, AssistantMessage):
+                answered = True
+                for item in self.replay.own(message) if message.opaque else ():
+                    if item.kind == CONTAINER_KIND and isinstance(item.data, str):
+                        return item.data
+            elif answered or not isinstance(message, ToolMessage):
+                break
+        return ""
 
 
 def _unknown(settings: ModelSettings) -> list[str]:
-    """Return the settings asked for that the protocol has no field for."""
-    names = [] if settings.seed is None else ["seed"]
+    names = ["seed"] if settings.seed is not None else []
     return [*names, "metadata"] if set(settings.metadata or ()) - {"user_id"} else names
 
 
@@ -210,28 +246,3 @@ def _choice(choice: ToolChoice | None, parallel: bool | None) -> JsonObject | No
     if parallel is False and mode != "none":
         written["disable_parallel_tool_use"] = True
     return written
-
-
-def _parts(parts: tuple[Part, ...]) -> Iterator[JsonObject]:
-    for part in parts:
-        if isinstance(part, TextPart):
-            if part.text:
-                yield {"type": "text", "text": part.text}
-        elif isinstance(part, ImagePart):
-            yield {"type": "image", "source": _source(part.url, part.data, part.media_type or "image/png")}
-        elif part.file_id:
-            yield {"type": "document", "source": {"type": "file", "file_id": part.file_id}}
-        else:
-            document: JsonObject = {
-                "type": "document",
-                "source": _source(part.url, part.data, part.media_type or "application/pdf"),
-            }
-            if part.name:
-                document["title"] = part.name
-            yield document
-
-
-def _source(url: str, data: bytes, media_type: str) -> JsonObject:
-    if url:
-        return {"type": "url", "url": url}
-    return {"type": "base64", "media_type": media_type, "data": base64.b64encode(data).decode()}

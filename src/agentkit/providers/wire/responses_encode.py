@@ -98,7 +98,7 @@ class ResponsesWriter(BodyWriter):
         }
         self._put(body, given, _unknown(settings))
         if settings.extra:
-            body.update(settings.extra)
+            self._merge(body, settings.extra)
 
     def _tool(self, tool: ToolSpec) -> JsonObject:
         return {
