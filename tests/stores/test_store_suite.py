@@ -1,12 +1,22 @@
-"""Memory and SQLite hold the same suite, which also finds what a store does wrong."""
+"""Memory, SQLite and PostgreSQL hold the same suite, which also finds what a store does wrong."""
 
 from __future__ import annotations
 
+import itertools
+import os
 from contextlib import asynccontextmanager
 
 import pytest
 
-from agentkit.stores import MemoryRunLog, open_store
+from agentkit.stores import (
+    MemoryRunLog,
+    PostgresKeyValueStore,
+    PostgresLedgerStore,
+    PostgresPlace,
+    PostgresRunLog,
+    Store,
+    open_store,
+)
 from agentkit.testing import ManualClock
 from agentkit.testing.ledger_suite import LEDGER_CHECKS, check_ledger_store
 from agentkit.testing.store_suite import (
@@ -17,10 +27,22 @@ from agentkit.testing.store_suite import (
 )
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.server("postgres"))])
 def place(request, tmp_path):
-    """Return where to open a new store."""
-    return "memory:" if request.param == "memory" else f"sqlite:{tmp_path / 'runs.db'}"
+    """Return what opens a new, empty store over a clock."""
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres_url")
+        return lambda clock: postgres_store(PostgresPlace(url, schema=f"t{next(NUMBERS)}", clock=clock))
+    where = "memory:" if request.param == "memory" else f"sqlite:{tmp_path / 'runs.db'}"
+    return lambda clock: open_store(where, clock=clock)
+
+
+def postgres_store(place):
+    """Return the stores over a schema of their own."""
+    return Store(PostgresRunLog(place), PostgresKeyValueStore(place), PostgresLedgerStore(place), durable=True)
+
+
+NUMBERS = itertools.count(os.getpid() * 10_000)
 
 
 CHECKS = [
@@ -34,7 +56,7 @@ CHECKS = [
 async def test_embedded_store(place, part, check):
     """The run log, the cache and the ledger hold each rule of their suite."""
     clock = ManualClock()
-    store = open_store(place, clock=clock)
+    store = place(clock)
     try:
         await check(getattr(store, part), clock)
     finally:

@@ -22,9 +22,9 @@ _COLUMNS = (
     "until, entry"
 )
 _VALUES = ", ".join("?" * 25)
-_ADD = f"INSERT OR IGNORE INTO ledger ({_COLUMNS}) VALUES ({_VALUES})"  # noqa: S608
+_ADD = f"INSERT OR IGNORE INTO ledger ({_COLUMNS}) VALUES ({_VALUES})"
 _FIND = "SELECT seq, state, at, hold, keys FROM ledger WHERE tenant = ? AND run_id = ? AND call_id = ? AND attempt = ?"
-_UPDATE = f"UPDATE ledger SET ({_COLUMNS}) = ({_VALUES}) WHERE seq = ?"  # noqa: S608
+_UPDATE = f"UPDATE ledger SET ({_COLUMNS}) = ({_VALUES}) WHERE seq = ?"
 _EXPIRED = "SELECT seq, hold, keys, entry FROM ledger WHERE state = 'open' AND until <= ?"
 _STANDING = "SELECT spent, held, uncertain FROM shared WHERE key = ?"
 _STAND = (

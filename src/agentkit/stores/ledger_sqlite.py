@@ -103,7 +103,7 @@ class SqliteLedgerStore:
         def work(db: sqlite3.Connection) -> EntryPage:
             lose(db, self._clock.wall())
             rows = db.execute(
-                f"SELECT seq, entry FROM ledger WHERE {where} AND seq > ? ORDER BY seq LIMIT ?",  # noqa: S608
+                f"SELECT seq, entry FROM ledger WHERE {where} AND seq > ? ORDER BY seq LIMIT ?",
                 (*values, after, limit + 1),
             ).fetchall()
             entries = tuple(decoded(entry) for _, entry in rows[:limit])
@@ -120,7 +120,7 @@ class SqliteLedgerStore:
 
         def work(db: sqlite3.Connection) -> list[CostSum]:
             lose(db, self._clock.wall())
-            rows = db.execute(f"SELECT {head}{_SUMS} FROM ledger WHERE {where}{grouped}", values)  # noqa: S608
+            rows = db.execute(f"SELECT {head}{_SUMS} FROM ledger WHERE {where}{grouped}", values)
             sums = [_sum(row, len(query.by)) for row in rows if row[len(query.by) + 1]]
             return sorted(sums, key=lambda total: total.key)
 

@@ -8,8 +8,11 @@ from agentkit.core.contracts import KeyValueStore, LedgerStore, RunLog
 from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
 from agentkit.errors import ConfigurationError
 from agentkit.stores.ledger_memory import MemoryLedgerStore
+from agentkit.stores.ledger_postgres import PostgresLedgerStore
 from agentkit.stores.ledger_sqlite import SqliteLedgerStore
 from agentkit.stores.memory import MemoryKeyValueStore, MemoryRunLog
+from agentkit.stores.postgres import PostgresKeyValueStore, PostgresRunLog
+from agentkit.stores.postgres_place import PostgresPlace
 from agentkit.stores.sqlite import SqliteKeyValueStore, SqliteRunLog
 from agentkit.stores.sqlite_file import Durability, SqliteFile
 
@@ -33,9 +36,10 @@ class Store:
 
 
 def open_store(url: str | Path, *, clock: Clock = SYSTEM_CLOCK, durability: Durability = "full") -> Store:
-    """Return the stores at "memory:", "sqlite:FILE", or a path; nothing is touched before the first use.
+    """Return the stores at "memory:", "sqlite:FILE", "postgresql://..." or a path.
 
-    A relative path is that of the directory it was opened from. Raises ConfigurationError for another scheme.
+    Nothing is touched before the first use. A relative path is that of the directory it was opened from. PostgreSQL
+    needs the extra `postgres`. Raises ConfigurationError for another scheme.
     """
     text = str(url)
     scheme, colon, rest = text.partition(":")
@@ -50,4 +54,10 @@ def open_store(url: str | Path, *, clock: Clock = SYSTEM_CLOCK, durability: Dura
         file = SqliteFile(rest, durability=durability)
         log, kv = SqliteRunLog(file, clock=clock), SqliteKeyValueStore(file, clock=clock)
         return Store(log, kv, SqliteLedgerStore(file, clock=clock), durable=True)
-    raise ConfigurationError(f"store={text!r}: pass 'memory:', 'sqlite:FILE' or the path of a file.")
+    if scheme in ("postgresql", "postgres") and rest.startswith("//"):
+        place = PostgresPlace(text, clock=clock)
+        return Store(PostgresRunLog(place), PostgresKeyValueStore(place), PostgresLedgerStore(place), durable=True)
+    shown = f"{scheme}:..." if "@" in rest else text
+    raise ConfigurationError(
+        f"store={shown!r}: pass 'memory:', 'sqlite:FILE', 'postgresql://HOST/DATABASE' or the path of a file."
+    )
