@@ -14,7 +14,8 @@ import pytest
 
 from agentkit.core.contracts import Call, ChatEvent, ChatRequest, LLMPort
 from agentkit.providers.model import HttpModel, build_model
-from agentkit.providers.profiles import WireProtocol, find_profile
+from agentkit.providers.profiles import WireProtocol, find_profile, speaking
+from agentkit.testing import MemoryServer, MemoryTransport
 from agentkit.testing.provider_suite import PROVIDER_CHECKS, Check
 
 KEY = "secret-of-loopback"
@@ -62,6 +63,18 @@ def over_sdk(protocol: WireProtocol, url: str) -> LLMPort:
         return Owned(built(protocol, client=claude), claude.close)
     client = openai.AsyncOpenAI(api_key=KEY, base_url=url)
     return Owned(built(protocol, client=client), client.close)
+
+
+def in_process(protocol: WireProtocol, url: str) -> LLMPort:
+    profile = speaking(find_profile("anthropic" if protocol == "messages" else "openai"), protocol)
+    return HttpModel(profile, MemoryTransport(url), key=KEY)
+
+
+@pytest.mark.parametrize("check", PROVIDER_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("protocol", ["chat", "messages", "responses"])
+async def test_conforms_in_process(protocol: WireProtocol, check: Check) -> None:
+    """Every protocol passes every check without a network, at every byte and every event boundary."""
+    await check(lambda url: in_process(protocol, url), MemoryServer)
 
 
 @pytest.mark.parametrize("check", PROVIDER_CHECKS, ids=lambda check: check.__name__)

@@ -5,6 +5,7 @@ from agentkit.testing.bytes_server import ByteServer
 from agentkit.testing.clock import ManualClock
 from agentkit.testing.context import CapturedEvents, capture_events, make_context
 from agentkit.testing.loopback import HttpAnswer, LoopbackServer
+from agentkit.testing.memory_server import MemoryServer, MemoryTransport
 from agentkit.testing.provider_suite import PROVIDER_CHECKS, check_provider
 from agentkit.testing.spans import CapturedSpans, capture_spans
 from agentkit.testing.subprocess_adapter import ECHO, SubprocessAdapter
@@ -23,6 +24,8 @@ __all__ = [
     "Hang",
     "LoopbackServer",
     "ManualClock",
+    "MemoryServer",
+    "MemoryTransport",
     "Reply",
     "Script",
     "ScriptedModel",

@@ -7,7 +7,7 @@ import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal, Self, TypeAlias
+from typing import ClassVar, Literal, Self, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -15,7 +15,7 @@ from msgspec import Struct
 from agentkit.core.contracts import JsonObject
 from agentkit.testing.turns import Turn, protocol_of, write_turn
 
-__all__ = ["HttpAnswer", "Given", "LoopbackServer", "Received"]
+__all__ = ["Given", "HttpAnswer", "LoopbackServer", "Received", "answer_of"]
 
 _RESET = struct.pack("ii", 1, 0)  # linger of 0 seconds: closing sends RST
 
@@ -49,8 +49,11 @@ class LoopbackServer:
 
     A `Turn` is told in the protocol the path asks for (Chat Completions, Messages or Responses), streamed or not as
     the body asks; an `HttpAnswer` goes out as it is. A function gets the request and returns either. `requests` are
-    those got, `connections` counts all that were opened, `busy` the answers not yet over.
+    those got, `connections` counts all that were opened, `busy` the answers not yet over. `grain` is how many places
+    a check that could try all of them goes on by.
     """
+
+    grain: ClassVar[int] = 7
 
     def __init__(self, script: Sequence[Given] | Callable[[Received], Given]) -> None:
         self._script = script
@@ -127,7 +130,7 @@ class LoopbackServer:
         self, given: Given, received: Received, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> bool:
         """Write one answer; returns whether the connection serves another request."""
-        answer = _as_answer(given, received)
+        answer = answer_of(given, received)
         writer.write(_head(answer))
         for piece in answer.pieces:
             writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
@@ -146,7 +149,8 @@ class LoopbackServer:
         return False
 
 
-def _as_answer(given: Given, received: Received) -> HttpAnswer:
+def answer_of(given: Given, received: Received) -> HttpAnswer:
+    """Return the bytes of an answer to this request: a turn in the protocol and form it asks for."""
     if isinstance(given, HttpAnswer):
         return given
     stream = received.body.get("stream") is True
