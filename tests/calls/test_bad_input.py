@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from agentkit import Agent, Binding, CallRuntime, ModelSettings, Scope, UserMessage, ask, run, tool
 from agentkit.errors import ConfigurationError
+from agentkit.providers.profiles import find_profile
+from agentkit.testing.loopback import LoopbackServer
+from agentkit.testing.turns import Turn
 
 MODEL = Binding("scripted:Fine.")
 
@@ -61,3 +65,22 @@ def test_credentials_in_a_url_are_refused_without_showing_them() -> None:
     with pytest.raises(ConfigurationError, match="api_key=") as caught:
         Binding("openai:m", base_url="http://user:hunter22@127.0.0.1:8000/v1")
     assert "hunter22" not in str(caught.value)
+
+
+async def test_a_profile_of_ones_own() -> None:
+    """A dialect written by the user names server, key and habits; list prices of a provider do not go with it."""
+    profile = replace(find_profile("vllm"), name="mine", rejects=frozenset({"seed"}))
+    async with LoopbackServer([Turn(text="hi")]) as server:
+        binding = Binding("openai:gpt-5.2", profile=replace(profile, base_url=server.url))
+        async with CallRuntime() as calls:
+            answer = await calls.ask(binding, "hi", settings=ModelSettings(seed=3))
+    assert (answer.text, answer.cost, answer.cost_complete) == ("hi", None, False)
+    assert "seed" not in server.requests[0].body
+    with pytest.raises(ConfigurationError, match="Profile"):
+        Binding("openai:x", profile=7)  # type: ignore[arg-type]
+
+
+def test_an_address_shows_without_its_query() -> None:
+    """A query may hold a key, so a binding's repr leaves it out."""
+    binding = Binding("openai:m", base_url="https://h.test/v1?api-key=topsecret")
+    assert repr(binding) == "Binding('openai:m', base_url='https://h.test/v1')"

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from agentkit.catalog import parse_price
 from agentkit.core.contracts import LLMPort, ModelSettings, Rates, Timeouts
 from agentkit.errors import ConfigurationError
+from agentkit.providers.profiles import Profile
 
 __all__ = ["Binding", "Price"]
 
@@ -20,10 +21,10 @@ class Binding:
 
     `base_url` points at a compatible server, which drops the provider's list prices; `api_key` beats the provider's
     environment variable; `client` is an official SDK client, an httpx async client or a transport of your own, which
-    stays yours to close; `settings` are defaults for every call; `profile` names the server's dialect when it is not
-    the provider's own; `price` is dollars per million tokens, such as "1.25/10"; `fallback` bindings are tried in
-    order when this one fails before its first visible event; `timeouts` hold for each attempt and beat those of
-    `client`, whose own hold otherwise. Raises ConfigurationError naming the bad field.
+    stays yours to close; `settings` are defaults for every call; `profile` is the server's dialect, a name or a
+    `Profile`, when it is not the provider's own; `price` is dollars per million tokens, such as "1.25/10"; `fallback`
+    bindings are tried in order when this one fails before its first visible event; `timeouts` hold for each attempt and
+    beat those of `client`, whose own hold otherwise. Raises ConfigurationError naming the bad field.
     """
 
     __slots__ = (
@@ -49,7 +50,7 @@ class Binding:
         api_key: str | None = None,
         client: object | None = None,
         settings: ModelSettings | None = None,
-        profile: str | None = None,
+        profile: str | Profile | None = None,
         price: Price | None = None,
         fallback: Sequence[Binding] = (),
         timeouts: Timeouts | None = None,
@@ -65,12 +66,8 @@ class Binding:
             raise ConfigurationError(
                 f"Binding(model={model!r}): pass 'provider:model', or an object with stream(call)."
             )
-        if base_url is not None and not base_url.startswith(("http://", "https://")):
-            raise ConfigurationError(
-                f"Binding(base_url={base_url!r}): pass a URL that starts with http:// or https://."
-            )
-        if base_url is not None and "@" in urlsplit(base_url).netloc:
-            raise ConfigurationError("Binding(base_url=...): a URL holds no credentials; pass the key as api_key=.")
+        if base_url is not None:
+            _check_address(base_url)
         if settings is not None and not isinstance(settings, ModelSettings):
             raise ConfigurationError(f"Binding(settings={settings!r}): pass ModelSettings(...).")
         if timeouts is not None and not isinstance(timeouts, Timeouts):
@@ -80,6 +77,8 @@ class Binding:
         for index, other in enumerate(fallback):
             if not isinstance(other, Binding):
                 raise ConfigurationError(f"Binding(fallback[{index}]={other!r}): pass bindings.")
+        if not isinstance(profile, (str, Profile, type(None))):
+            raise ConfigurationError(f"Binding(profile={profile!r}): pass a name such as 'vllm', or a Profile(...).")
         self.base_url = base_url
         self.api_key = api_key
         self.client = client
@@ -90,8 +89,15 @@ class Binding:
         self.fallback: Final[tuple[Binding, ...]] = tuple(fallback)
 
     def __repr__(self) -> str:
-        where = f", base_url={self.base_url!r}" if self.base_url else ""
+        where = f", base_url={self.base_url.partition('?')[0]!r}" if self.base_url else ""
         return f"Binding('{self.provider}:{self.model}'{where})"
+
+
+def _check_address(base_url: str) -> None:
+    if not base_url.startswith(("http://", "https://")):
+        raise ConfigurationError(f"Binding(base_url={base_url!r}): pass a URL that starts with http:// or https://.")
+    if "@" in urlsplit(base_url).netloc:
+        raise ConfigurationError("Binding(base_url=...): a URL holds no credentials; pass the key as api_key=.")
 
 
 def _split(model: str) -> tuple[str, str]:

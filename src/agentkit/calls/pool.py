@@ -152,7 +152,8 @@ class ModelPool:
         from agentkit.providers.profiles import find_profile
 
         try:
-            profile = find_profile(binding.profile or binding.provider)
+            chosen = binding.profile or binding.provider
+            profile = find_profile(chosen) if isinstance(chosen, str) else chosen
         except ConfigurationError as error:
             adapters = f" Adapters: {', '.join(self._adapters)}." if self._adapters else ""
             raise ConfigurationError(
@@ -163,7 +164,7 @@ class ModelPool:
             self._check_known(binding)
         timeouts = self._timeouts if binding.timeouts is None else binding.timeouts
         client = None if binding.client is None else id(binding.client)
-        key = (profile.name, binding.base_url, binding.api_key, client, timeouts)
+        key = (profile, binding.base_url, binding.api_key, client, timeouts)
         model = self._models.get(key)
         if model is None:
             self._sessions = self._sessions or SessionPool()
@@ -176,7 +177,8 @@ class ModelPool:
                 timeouts=timeouts,
                 sessions=self._sessions,
             )
-        listed = binding.base_url is None and getattr(model, "own_server", True)
+        own_dialect = profile.name == binding.provider.removesuffix("+schema")
+        listed = own_dialect and binding.base_url is None and getattr(model, "own_server", True)
         known = self._capabilities.find(binding.provider, binding.model, listed=listed)
         if profile.tools == "schema":
             known = replace(known, tools=known.structured_output, required_tools=known.structured_output)

@@ -56,15 +56,17 @@ def learn(
     `before` those that this request lost already.
     """
     field = _refused(said)
-    if field not in sent or field in before or field in (request.settings.extra or ()):
+    if field not in sent or field in (request.settings.extra or ()):
+        return None
+    if field == "response_format" and profile.schemas in _FALLS_BACK_TO:
+        return Lesson(field, replace(profile, schemas=_FALLS_BACK_TO[profile.schemas]))
+    if field in before:
         return None
     if field in _OPTIONAL:
         return Lesson(field, replace(profile, rejects=profile.rejects | {field}))
     if field == "stream_options":
         note = Adjustment("setting", field, f"{profile.name} refused it; the usage of a stream may be unknown")
         return Lesson(field, replace(profile, stream_usage=False), note)
-    if field == "response_format" and profile.schemas in _FALLS_BACK_TO:
-        return Lesson(field, replace(profile, schemas=_FALLS_BACK_TO[profile.schemas]))
     other = _CAPS.get(field)
     if other is None or field != profile.max_tokens_field or other in before:
         return None

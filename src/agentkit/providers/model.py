@@ -134,20 +134,24 @@ class HttpModel:
 
     async def _sent(self, request: ChatRequest, provider: str, model: str) -> tuple[HttpResponse, Asked]:
         """Return the answer to the request, sent again without each optional field that the server refuses."""
-        lost: set[str] = set()
+        lost: list[str] = []
         while True:
+            profile = self._profile_of(model)
             body, asked = self._written(request, provider, model)
             response = await self._transport.post(self._path, self._headers, body)
             if response.status == 200:
                 return response, replace(asked, request_id=request_id_of(response.headers) or "")
-            error, lesson = await self._failed(response, request, model, body, lost)
+            error, lesson = await self._failed(response, request, profile, body, lost)
             if lesson is None:
                 raise error
-            lost.add(lesson.field)
-            self._learn(model, lesson)
+            if profile is self._profile_of(model):
+                self._learn(model, lesson)
+                lost.append(lesson.field)
+            else:  # another request has learned something while this one was under way
+                lost.append("")
 
     async def _failed(
-        self, response: HttpResponse, request: ChatRequest, model: str, body: bytes, lost: set[str]
+        self, response: HttpResponse, request: ChatRequest, profile: Profile, body: bytes, lost: list[str]
     ) -> tuple[ProviderError, Lesson | None]:
         """Return the error, and how to do without what it is about; the body, which may quote a key, stays here."""
         try:
@@ -157,7 +161,7 @@ class HttpModel:
         if not isinstance(error, BadRequest) or len(lost) >= MOST_REFUSALS:
             return error, None
         sent = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-        return error, learn(self._profile_of(model), request, sent, read_error(told), lost)
+        return error, learn(profile, request, sent, read_error(told), lost)
 
     def _profile_of(self, model: str) -> Profile:
         return self._profiles.get(model, self.profile)
