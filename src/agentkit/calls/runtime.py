@@ -58,8 +58,9 @@ class CallRuntime:
     It owns pooled clients, the store it opened and the adapters it was given, and closes them when the block ends;
     a call outside the block holds them for that call alone. `budget` is one budget for the runtime's life and `quota`
     one per tenant: contexts and calls may add their own, and all of them apply. `store` is "sqlite:FILE", "memory:"
-    or a Store; suspended runs are kept in memory when it is left out. `timeouts` hold for
-    bindings without their own. Further layers go between policy and retry.
+    or a Store; suspended runs are kept in memory when it is left out. `timeouts` hold for bindings without their own;
+    `retry` says how failed attempts are repeated, `breaker` when a failing server is left alone (None: never), `hedge`
+    when a second request is sent beside a slow one (None: never). Further layers go between policy and retry.
     """
 
     def __init__(

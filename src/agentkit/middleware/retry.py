@@ -119,7 +119,7 @@ class _Attempts:
             record = event.record
             self._rows += 1
             self._last = max(self._last, record.attempt)
-            self._overtaken = record.attempt == self._number and record.outcome != "ok"
+            self._overtaken |= record.attempt == self._number and record.outcome != "ok"
         elif self._breaker is not None and not self._overtaken:
             self._breaker.succeeded(self._call)
 
