@@ -25,11 +25,12 @@ from agentkit.core.contracts import (
     ToolMessage,
     ToolSpec,
     UserMessage,
+    WireProtocol,
 )
 from agentkit.errors import ConfigurationError
 from agentkit.providers.model import build_model
 from agentkit.providers.names import aliases_of, wire_name
-from agentkit.providers.profiles import WireProtocol, find_profile
+from agentkit.providers.profiles import find_profile
 from agentkit.testing.loopback import LoopbackServer
 from agentkit.testing.turns import Turn
 

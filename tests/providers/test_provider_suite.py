@@ -12,9 +12,9 @@ import httpx2
 import openai
 import pytest
 
-from agentkit.core.contracts import Call, ChatEvent, ChatRequest, LLMPort
+from agentkit.core.contracts import Call, ChatEvent, ChatRequest, LLMPort, WireProtocol
 from agentkit.providers.model import HttpModel, build_model
-from agentkit.providers.profiles import WireProtocol, find_profile, speaking
+from agentkit.providers.profiles import find_profile, speaking
 from agentkit.testing import MemoryServer, MemoryTransport
 from agentkit.testing.provider_suite import PROVIDER_CHECKS, Check
 

@@ -10,8 +10,7 @@ import httpx2
 import openai
 import pytest
 
-from agentkit.core.contracts import Timeouts
-from agentkit.providers.profiles import WireProtocol
+from agentkit.core.contracts import Timeouts, WireProtocol
 from agentkit.providers.transports.port import HttpResponse, HttpTransport
 from agentkit.providers.transports.select import transport_for
 from agentkit.testing.transport_suite import TRANSPORT_CHECKS, MakeTransport, TransportCheck

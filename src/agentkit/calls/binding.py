@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, get_args
 from urllib.parse import urlsplit
 
 from agentkit.catalog import parse_price
-from agentkit.core.contracts import LLMPort, ModelSettings, Rates, Timeouts
+from agentkit.core.contracts import LLMPort, ModelSettings, Rates, Timeouts, WireProtocol
 from agentkit.errors import ConfigurationError
 from agentkit.providers.profiles import Profile
 
 __all__ = ["Binding", "Price"]
+
+_PROTOCOLS: Final = get_args(WireProtocol)
 
 Price = Rates | str | int | float | Mapping[str, object]
 
@@ -22,9 +24,11 @@ class Binding:
     `base_url` points at a compatible server, which drops the provider's list prices; `api_key` beats the provider's
     environment variable; `client` is an official SDK client, an httpx async client or a transport of your own, which
     stays yours to close; `settings` are defaults for every call; `profile` is the server's dialect, a name or a
-    `Profile`, when it is not the provider's own; `price` is dollars per million tokens, such as "1.25/10"; `fallback`
-    bindings are tried in order when this one fails before its first visible event; `timeouts` hold for each attempt and
-    beat those of `client`, whose own hold otherwise. Raises ConfigurationError naming the bad field.
+    `Profile`, when it is not the provider's own; `protocol` is "chat" (Chat Completions), "responses" or "messages"
+    where the server speaks several, and then the only one that is used; `price` is dollars per million tokens, such as
+    "1.25/10"; `fallback` bindings are tried in order when this one fails before its first visible event; `timeouts`
+    hold for each attempt and beat those of `client`, whose own hold otherwise. Raises ConfigurationError naming the
+    bad field.
     """
 
     __slots__ = (
@@ -36,6 +40,7 @@ class Binding:
         "model",
         "port",
         "profile",
+        "protocol",
         "provider",
         "rates",
         "settings",
@@ -51,6 +56,7 @@ class Binding:
         client: object | None = None,
         settings: ModelSettings | None = None,
         profile: str | Profile | None = None,
+        protocol: WireProtocol | None = None,
         price: Price | None = None,
         fallback: Sequence[Binding] = (),
         timeouts: Timeouts | None = None,
@@ -68,6 +74,7 @@ class Binding:
             )
         if base_url is not None:
             _check_address(base_url)
+        self._check_protocol(protocol)
         if settings is not None and not isinstance(settings, ModelSettings):
             raise ConfigurationError(f"Binding(settings={settings!r}): pass ModelSettings(...).")
         if timeouts is not None and not isinstance(timeouts, Timeouts):
@@ -85,12 +92,26 @@ class Binding:
         self.settings = settings
         self.profile = profile
         self.timeouts = timeouts
+        self.protocol: WireProtocol | None = protocol
         self.rates: Rates | None = None if price is None else parse_price(price)
         self.fallback: Final[tuple[Binding, ...]] = tuple(fallback)
 
     def __repr__(self) -> str:
         where = f", base_url={self.base_url.partition('?')[0]!r}" if self.base_url else ""
-        return f"Binding('{self.provider}:{self.model}'{where})"
+        how = f", protocol={self.protocol!r}" if self.protocol else ""
+        return f"Binding('{self.provider}:{self.model}'{where}{how})"
+
+    def _check_protocol(self, protocol: str | None) -> None:
+        if protocol is None:
+            return
+        if protocol not in _PROTOCOLS:
+            known = ", ".join(map(repr, _PROTOCOLS))
+            raise ConfigurationError(f"Binding(protocol={protocol!r}): pass one of {known}.")
+        if self.port is not None or self.provider == "scripted":
+            raise ConfigurationError(
+                f"Binding(protocol={protocol!r}): {self.provider} is no server; leave protocol out, or name a server's "
+                "model as 'provider:model'."
+            )
 
 
 def _check_address(base_url: str) -> None:

@@ -124,6 +124,8 @@ class ModelPool:
                 rates = FREE
             return Route(binding.port, binding.model, binding.provider, rates, None, True, fallback, known)
         if binding.provider in self._adapters:
+            if binding.protocol is not None:
+                raise ConfigurationError(f"{binding!r}: an adapter speaks for itself; leave protocol out.")
             governed = self._adapters[binding.provider]
             return Route(governed, binding.model, binding.provider, rates, None, True, fallback, known)
         if binding.provider in ("local", "scripted"):
@@ -133,13 +135,13 @@ class ModelPool:
         return self._remote(binding, fallback)
 
     def _offline(self, binding: Binding) -> LLMPort:
-        key = (binding.provider, binding.model)
+        key = (binding.provider, binding.model, binding.protocol)
         model = self._models.get(key)
         if model is None:
             if binding.provider == "local":
                 from agentkit.providers.local import LocalModel
 
-                model = LocalModel(binding.model)
+                model = LocalModel(binding.model, protocol=binding.protocol)
             else:
                 from agentkit.providers.scripted import ScriptedModel
 
@@ -164,7 +166,7 @@ class ModelPool:
             self._check_known(binding)
         timeouts = self._timeouts if binding.timeouts is None else binding.timeouts
         client = None if binding.client is None else id(binding.client)
-        key = (profile, binding.base_url, binding.api_key, client, timeouts)
+        key = (profile, binding.base_url, binding.api_key, client, binding.protocol, timeouts)
         model = self._models.get(key)
         if model is None:
             self._sessions = self._sessions or SessionPool()
@@ -173,6 +175,7 @@ class ModelPool:
                 base_url=binding.base_url,
                 api_key=binding.api_key,
                 client=binding.client,
+                protocol=binding.protocol,
                 capabilities=self._capabilities,
                 timeouts=timeouts,
                 sessions=self._sessions,

@@ -94,11 +94,12 @@ def read_binding(options: argparse.Namespace, progress: Callable[[str], None]) -
     if model.startswith("local:"):
         from agentkit.providers.local import LocalModel
 
-        return Binding(LocalModel(model.removeprefix("local:"), progress=progress), price=options.price)
+        local = LocalModel(model.removeprefix("local:"), protocol=options.protocol, progress=progress)
+        return Binding(local, price=options.price)
     key = _key(options.api_key_env)
     if key is None and not options.base_url:
         _check_key(model)
-    return Binding(model, base_url=options.base_url, api_key=key, price=options.price)
+    return Binding(model, base_url=options.base_url, api_key=key, protocol=options.protocol, price=options.price)
 
 
 def _remote_name(model: str) -> str:

@@ -125,6 +125,12 @@ def _add_ask(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--base-url", default=None, metavar="URL", help="a compatible server, such as http://host:8000/v1"
     )
+    parser.add_argument(
+        "--protocol",
+        default=None,
+        choices=["chat", "responses", "messages"],
+        help="which of its protocols the server is asked in",
+    )
     parser.add_argument("--api-key-env", default=None, metavar="VAR", help="the variable that holds the key")
     parser.add_argument("--instructions", default="", metavar="TEXT", help="system instructions")
     parser.add_argument("--output-schema", default=None, metavar="FILE", help="a JSON Schema the answer has to fit")

@@ -21,6 +21,7 @@ _ONLY_DEFAULT: Final = frozenset({"temperature", "top_p"})
 _OPTIONAL: Final = _ONLY_DEFAULT | {
     "metadata",
     "parallel_tool_calls",
+    "reasoning",
     "reasoning_effort",
     "random_seed",
     "seed",
@@ -28,12 +29,14 @@ _OPTIONAL: Final = _ONLY_DEFAULT | {
     "stop",
     "stop_sequences",
 }
+_UNASKED: Final = frozenset({"include", "store"})  # what a writer adds of itself: nobody misses it
 _CAPS: Final = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _FALLS_BACK_TO: Final[dict[str, Literal["prompt", "text"]]] = {
     "strict": "prompt",
     "enforced": "prompt",
     "prompt": "text",
 }
+_FORMATS: Final = ("response_format.type", "text.format.type")
 _ROOT: Final = re.compile(r"[A-Za-z_]+")
 
 
@@ -58,11 +61,11 @@ def learn(
     field = _refused(said)
     if field not in sent or field in (request.settings.extra or ()):
         return None
-    if field == "response_format" and profile.schemas in _FALLS_BACK_TO:
+    if field in ("response_format", "text") and profile.schemas in _FALLS_BACK_TO:
         return Lesson(field, replace(profile, schemas=_FALLS_BACK_TO[profile.schemas]))
     if field in before:
         return None
-    if field in _OPTIONAL:
+    if field in _OPTIONAL or field in _UNASKED:
         return Lesson(field, replace(profile, rejects=profile.rejects | {field}))
     if field == "stream_options":
         note = Adjustment("setting", field, f"{profile.name} refused it; the usage of a stream may be unknown")
@@ -79,8 +82,10 @@ def _refused(said: Said) -> str:
         return said.forbidden[0]
     root = _ROOT.match(said.param)
     field = root.group() if root else ""
+    if field in _UNASKED:
+        return field
     if not _UNKNOWN.isdisjoint(said.names):
         return field
-    if "unsupported_value" in said.names and (field in _ONLY_DEFAULT or said.param == "response_format.type"):
+    if "unsupported_value" in said.names and (field in _ONLY_DEFAULT or said.param in _FORMATS):
         return field
     return ""

@@ -16,16 +16,23 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from agentkit.core.contracts import Call, ChatEvent, ChatRequest
+from agentkit.core.contracts import Call, ChatEvent, ChatRequest, WireProtocol
 from agentkit.errors import ConfigurationError
 from agentkit.providers import weights
 from agentkit.providers.model import HttpModel, build_model
-from agentkit.providers.profiles import find_profile
+from agentkit.providers.profiles import find_profile, speaking
 
 __all__ = ["LocalModel"]
 
 _MOST_THREADS = 8
 _ONE_REQUEST = ("connection", "close")  # it closes a streamed answer's connection while announcing keep-alive
+_PROFILE = replace(
+    find_profile("llamacpp+schema"),
+    name="local",
+    reports_model=True,
+    headers=(_ONE_REQUEST,),
+    protocols=("chat", "responses"),  # in Messages it enforces no schema, which tools need
+)
 
 
 class LocalModel:
@@ -35,8 +42,8 @@ class LocalModel:
     thread; `progress` gets a line before and after. llama.cpp holds Python's interpreter lock while it loads (half
     a second for smollm2), so other tasks of the process stand still for that time, and only then. Models of one
     file and size share one server, from any thread and event loop. `context_tokens` is the window of each of the
-    `parallel` calls that run at once; further calls wait in the server. Tools are called through an enforced
-    schema, because small models' templates do not enforce native calls.
+    `parallel` calls that run at once; further calls wait in the server. `protocol` is "chat" or "responses". Tools are
+    called through an enforced schema, because small models' templates do not enforce native calls.
 
     Raises ConfigurationError at once for an unknown name, and when a call starts without the weights or without
     xllamacpp. `aclose` releases the server; the last user's stops it, as do the end of the process and of the
@@ -53,12 +60,14 @@ class LocalModel:
         context_tokens: int = 4096,
         parallel: int = 2,
         threads: int | None = None,
+        protocol: WireProtocol | None = None,
         progress: weights.Progress | None = None,
     ) -> None:
         for name, number in (("context_tokens", context_tokens), ("parallel", parallel), ("threads", threads)):
             if number is not None and number < 1:
                 raise ConfigurationError(f"{name} is {number}: give at least 1")
         weights.locate(model)
+        self._profile = speaking(_PROFILE, protocol)
         self.name = Path(model).stem if model.endswith(".gguf") else model
         self._model = model
         self._size = (context_tokens, parallel, threads or _usable_threads())
@@ -98,15 +107,10 @@ class LocalModel:
             if self._port is None:
                 path = str(weights.require(self._model).resolve())
                 self._server = server = _shared(_Key(path, self.name, *self._size))
-                self._port = _client(server)
+                self._port = build_model(
+                    self._profile, base_url=f"{server.url}/v1", api_key=server.key, provider="local"
+                )
             return self._port
-
-
-def _client(server: _Running) -> HttpModel:
-    known = find_profile("llamacpp+schema")
-    headers = (*known.headers, _ONE_REQUEST)
-    profile = replace(known, name="local", reports_model=True, headers=headers)
-    return build_model(profile, base_url=f"{server.url}/v1", api_key=server.key, provider="local")
 
 
 class _Key(Struct, frozen=True):

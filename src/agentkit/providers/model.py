@@ -11,13 +11,22 @@ import msgspec
 from msgspec.structs import replace
 
 from agentkit.catalog import DEFAULT_CAPABILITIES, CapabilityTable
-from agentkit.core.contracts import Adjustment, Call, ChatEvent, ChatRequest, Timeouts, ToolMessage, ToolSpec
+from agentkit.core.contracts import (
+    Adjustment,
+    Call,
+    ChatEvent,
+    ChatRequest,
+    Timeouts,
+    ToolMessage,
+    ToolSpec,
+    WireProtocol,
+)
 from agentkit.errors import BadRequest, ConfigurationError, ProviderError, StreamBroken
 from agentkit.providers.exchange import drain, is_stream, read_failure, rest_of
 from agentkit.providers.history import Guarded, guard_history
 from agentkit.providers.learned import MOST_REFUSALS, Lesson, learn
 from agentkit.providers.names import wire_name, with_own_names
-from agentkit.providers.profiles import PROFILES, Profile, WireProtocol, speaking
+from agentkit.providers.profiles import PROFILES, Profile, speaking
 from agentkit.providers.schema_tools import SchemaTools
 from agentkit.providers.transports.port import Headers, HttpResponse, HttpTransport
 from agentkit.providers.transports.select import transport_for

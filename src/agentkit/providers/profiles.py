@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from agentkit.core.contracts import WireProtocol
 from agentkit.errors import ConfigurationError
 
 __all__ = [
@@ -19,12 +20,10 @@ __all__ = [
     "NullContent",
     "Profile",
     "Roles",
-    "WireProtocol",
     "find_profile",
     "speaking",
 ]
 
-WireProtocol: TypeAlias = Literal["chat", "messages", "responses"]
 NullContent: TypeAlias = Literal["null", "empty", "omit"]
 CallIdStyle: TypeAlias = Literal["any", "word", "nine"]
 Echo: TypeAlias = Literal["", "content", "details", "signatures"]

@@ -99,6 +99,7 @@ from agentkit.core.contracts.requests import (
     ReasoningEffort,
     ToolChoice,
     ToolSpec,
+    WireProtocol,
 )
 from agentkit.core.contracts.runs import (
     AgentResult,
@@ -267,6 +268,7 @@ __all__ = [
     "UnpricedPolicy",
     "Usage",
     "UserMessage",
+    "WireProtocol",
     "ZERO",
     "add_money",
     "clean_text",

@@ -9,8 +9,9 @@ from msgspec import Struct
 from agentkit.core.contracts.messages import JsonObject, JsonValue, Message
 from agentkit.errors import ConfigurationError
 
-__all__ = ["ChatRequest", "ModelSettings", "OutputSpec", "ReasoningEffort", "ToolChoice", "ToolSpec"]
+__all__ = ["ChatRequest", "ModelSettings", "OutputSpec", "ReasoningEffort", "ToolChoice", "ToolSpec", "WireProtocol"]
 
+WireProtocol: TypeAlias = Literal["chat", "responses", "messages"]
 ReasoningEffort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 

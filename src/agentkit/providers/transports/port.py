@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from agentkit.core.contracts import Timeouts
-from agentkit.providers.profiles import WireProtocol
+from agentkit.core.contracts import Timeouts, WireProtocol
 
 __all__ = ["DEFAULT_TIMEOUTS", "Headers", "HttpResponse", "HttpTransport"]
 

@@ -10,9 +10,8 @@ from typing import Protocol
 
 import msgspec
 
-from agentkit.core.contracts import Timeouts
+from agentkit.core.contracts import Timeouts, WireProtocol
 from agentkit.errors import AgentkitError, ConfigurationError
-from agentkit.providers.profiles import WireProtocol
 from agentkit.providers.transports.fault import OneLoop, broken
 from agentkit.providers.transports.framing import EVENT_STREAM, unframed
 from agentkit.providers.transports.httpx import Handshake, HttpxRequest, HttpxResponse, RawResponse, httpx_limits

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from agentkit.core.contracts import Timeouts
+from agentkit.core.contracts import Timeouts, WireProtocol
 from agentkit.errors import ConfigurationError
-from agentkit.providers.profiles import WireProtocol
 from agentkit.providers.transports.aiohttp import AiohttpTransport
 from agentkit.providers.transports.httpx import HttpxClient, HttpxTransport
 from agentkit.providers.transports.port import DEFAULT_TIMEOUTS, HttpResponse, HttpTransport

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from agentkit.core.contracts import WireProtocol
 from agentkit.core.runtime.abort import Abort
 from agentkit.errors import StreamBroken
-from agentkit.providers.profiles import WireProtocol
 from agentkit.providers.transports.port import HttpResponse, HttpTransport
 
 __all__ = ["TotalLimit"]

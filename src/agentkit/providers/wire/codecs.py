@@ -7,8 +7,8 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
-from agentkit.core.contracts import Adjustment, ChatRequest, Message
-from agentkit.providers.profiles import Profile, WireProtocol
+from agentkit.core.contracts import Adjustment, ChatRequest, Message, WireProtocol
+from agentkit.providers.profiles import Profile
 from agentkit.providers.wire.chat_echo import chat_decoder
 from agentkit.providers.wire.chat_encode import ChatWriter
 from agentkit.providers.wire.fold import Asked, Decoder

@@ -144,8 +144,11 @@ class ResponsesDecoder:
     def _check_error(self, body: JsonObject, *, marked: bool = False) -> None:
         """Raise for an error; other kinds of events are newer than this reader and mean nothing to it."""
         marked = marked or body.get("object") == "error" or "detail" in body
-        if marked or body.get("error") is not None:
+        if body.get("error") is not None:
             raise with_usage(error_of_body(body), self.usage())
+        if marked:
+            told: JsonObject = {name: value for name, value in body.items() if value != "error"}
+            raise with_usage(error_of_body(told), self.usage())
 
     # --- text and reasoning
 

@@ -14,7 +14,6 @@ from agentkit.core.contracts import (
     JsonObject,
     JsonValue,
     Message,
-    ModelSettings,
     OutputSpec,
     Part,
     SystemMessage,
@@ -81,8 +80,14 @@ class ResponsesWriter(BodyWriter):
 
     def _settings(self, body: dict[str, object], request: ChatRequest, max_tokens: int | None) -> None:
         settings = request.settings
-        effort, output = settings.reasoning_effort, request.output
-        if "store" not in self._profile.rejects:
+        effort, output, rejects = settings.reasoning_effort, request.output, self._profile.rejects
+        unknown = ["stop"] if settings.stop else []
+        if settings.seed is not None:
+            unknown.append("seed")
+        if effort is not None and not rejects.isdisjoint(("reasoning", "reasoning_effort")):
+            unknown.append("reasoning_effort")
+            effort = None
+        if "store" not in rejects:
             body["store"] = False
         if self._may_reason and effort != "none":
             body["include"] = [_ENCRYPTED]
@@ -96,7 +101,7 @@ class ResponsesWriter(BodyWriter):
             "service_tier": settings.service_tier,
             "metadata": settings.metadata,
         }
-        self._put(body, given, _unknown(settings))
+        self._put(body, given, unknown)
         if settings.extra:
             self._merge(body, settings.extra)
 
@@ -198,12 +203,6 @@ class ResponsesWriter(BodyWriter):
             "name": wire_name(call.name),
             "arguments": whole_arguments(call.arguments),
         }
-
-
-def _unknown(settings: ModelSettings) -> list[str]:
-    """Return the settings asked for that the protocol has no field for."""
-    names = ["stop"] if settings.stop else []
-    return names if settings.seed is None else [*names, "seed"]
 
 
 def _part(part: Part) -> JsonObject:
