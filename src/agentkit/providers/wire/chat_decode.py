@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from agentkit.core.contracts import (
     ChatEvent,
+    JsonObject,
     JsonValue,
     OpaqueItem,
     ReasoningDelta,
@@ -32,7 +33,7 @@ from agentkit.providers.wire.chat_shapes import (
     read_full,
 )
 from agentkit.providers.wire.chat_tidy import documents, is_failure, tidied
-from agentkit.providers.wire.clean import TextJoiner, encode_json, is_json, read_json
+from agentkit.providers.wire.clean import TextJoiner, is_json, read_json
 from agentkit.providers.wire.failure import error_of_body, malformed_turn
 from agentkit.providers.wire.fold import Asked, Fold, with_usage
 from agentkit.providers.wire.sse import SseReader, data_of
@@ -191,11 +192,11 @@ class ChatDecoder:
     def _read_odd(self, data: bytes, events: list[ChatEvent]) -> None:
         try:
             for body in documents(data):
-                self._take(tidied(body), encode_json(body), events)
+                self._take(tidied(body), body, events)
         except (ValueError, RecursionError):
             raise with_usage(StreamBroken(_NO_JSON, accepted=True), self.usage()) from None
 
-    def _take(self, chunk: Chunk, data: bytes, events: list[ChatEvent]) -> None:
+    def _take(self, chunk: Chunk, data: bytes | JsonObject, events: list[ChatEvent]) -> None:
         if chunk.usage is not None:
             self._count(chunk.usage)
         if self._decode is read_full:
@@ -261,7 +262,7 @@ class ChatDecoder:
             if told is not None:
                 events.append(told)
 
-    def _finished(self, choice: Choice, data: bytes) -> None:
+    def _finished(self, choice: Choice, data: bytes | JsonObject) -> None:
         if choice.usage is not None:
             self._count(choice.usage)
         reason = choice.finish_reason
@@ -292,7 +293,7 @@ class ChatDecoder:
                     if isinstance(value, int) and 0 <= value < LARGEST:
                         self._usage[name] = value
 
-    def _check_error(self, chunk: Chunk, data: bytes) -> None:
+    def _check_error(self, chunk: Chunk, data: bytes | JsonObject) -> None:
         groq = chunk.x_groq
         if groq is not None:
             if groq.usage is not None:
@@ -300,9 +301,9 @@ class ChatDecoder:
             if bytes(groq.error) not in _NOTHING:
                 raise with_usage(error_of_body({"error": read_json(bytes(groq.error))}), self.usage())
         if bytes(chunk.error) not in _NOTHING:
-            raise with_usage(error_of_body(read_json(data)), self.usage())
+            raise with_usage(error_of_body(_body(data)), self.usage())
         if chunk.choices is None and chunk.usage is None:
-            body = read_json(data)
+            body = _body(data)
             if is_failure(body):
                 raise with_usage(error_of_body(body), self.usage())
 
@@ -316,9 +317,13 @@ def _first(choices: list[Choice]) -> Choice | None:
     return next((choice for choice in choices if not choice.index), None)
 
 
-def _failure_of(data: bytes, reason: str) -> ProviderError:
+def _body(data: bytes | JsonObject) -> JsonObject:
+    return data if isinstance(data, dict) else next(documents(data), {})
+
+
+def _failure_of(data: bytes | JsonObject, reason: str) -> ProviderError:
     """Return the error of a chunk that ends with a failure: the one it tells, in the chunk or in its choice."""
-    body = next(documents(data))
+    body = _body(data)
     choices = body.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     found = body.get("error") or (choice.get("error") if isinstance(choice, dict) else None)

@@ -85,7 +85,7 @@ class EchoDecoder(ChatDecoder):
             fold.opaque.append(OpaqueItem((fold.asked.endpoint, fold.asked.model), ECHO_KINDS[fold.asked.echo], data))
         return super().end()
 
-    def _take(self, chunk: Chunk, data: bytes, events: list[ChatEvent]) -> None:
+    def _take(self, chunk: Chunk, data: bytes | JsonObject, events: list[ChatEvent]) -> None:
         self._named(chunk)
         super()._take(chunk, data, events)
         for choice in (chunk.choices or ())[:1]:

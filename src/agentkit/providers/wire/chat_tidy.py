@@ -72,8 +72,15 @@ def is_failure(body: JsonValue) -> bool:
     return "code" in body and isinstance(body.get("message"), str)
 
 
+def _encoded(value: JsonValue) -> bytes:
+    try:
+        return encode_json(value)
+    except OverflowError:  # a number beyond 64 bits
+        return json.dumps(value).encode()
+
+
 def _raw(value: JsonValue) -> Raw:
-    return NO_ERROR if value is None else Raw(encode_json(value))
+    return NO_ERROR if value is None else Raw(_encoded(value))
 
 
 def _choice(choice: JsonValue) -> JsonObject:
@@ -143,7 +150,7 @@ def _call(call: JsonValue) -> JsonObject:
 def _function(given: JsonObject) -> JsonObject:
     name, arguments = given.get("name"), given.get("arguments")
     if arguments is not None and not isinstance(arguments, str):
-        arguments = encode_json(arguments).decode()
+        arguments = _encoded(arguments).decode()
     return {"name": name if isinstance(name, str) else None, "arguments": arguments}
 
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from agentkit.core.contracts import JsonValue
+from agentkit.core.contracts import JsonValue, clean_text
 from agentkit.errors import (
     AuthFailed,
     BadRequest,
@@ -158,7 +158,7 @@ class _Known(TypedDict):
 
 
 def _build(status: int, said: Said, otherwise: str) -> ProviderError:
-    text = f"HTTP {status}: {shorten(redact(said.message or otherwise))}"
+    text = f"HTTP {status}: {shorten(clean_text(redact(said.message or otherwise)))}"
     known: _Known = {"status": status, "code": said.code or None}
     kinds = _kinds(said)
     if "overflow" in kinds or (said.param == "input_tokens" and status in (400, 422)):

@@ -145,7 +145,7 @@ class MessagesDecoder:
     def _read(self, data: bytes, events: list[ChatEvent], frame: bytes) -> None:
         try:
             event = _read_event(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             event = self._tolerant(data)
         kind = event.type or data_of(frame)[0].decode("ascii", "replace")
         if kind == "content_block_delta":
@@ -192,7 +192,7 @@ class MessagesDecoder:
     def _content(self, body: bytes, message: JsonObject) -> list[Raw]:
         try:
             return msgspec.json.decode(body, type=_Whole).content
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             content = message.get("content")
             return [Raw(encode_json(block)) for block in content] if isinstance(content, list) else []
 

@@ -129,7 +129,7 @@ class ResponsesDecoder:
             return
         try:
             event = read_event(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             event = tidied_event(self._json(data))
         if not event.type:
             event.type = data_of(frame)[0].decode("utf-8", "replace")
@@ -347,7 +347,7 @@ class ResponsesDecoder:
     def _response(self, data: bytes | Raw) -> WireResponse:
         try:
             return read_response(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return tidied_response(self._json(data))
 
     def _json(self, data: bytes | Raw) -> JsonObject:
