@@ -94,7 +94,7 @@ def check_sound(events: list[ChatEvent]) -> None:
     assert all(number is None or number >= 0 for number in numbers)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(TURNS, st.randoms(use_true_random=False), st.sampled_from([b"\n", b"\r\n", b"\r"]))
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_any_cut_of_any_turn_gives_the_same_events(protocol: Protocol, turn: Turn, random: Random, end: bytes) -> None:
@@ -119,7 +119,7 @@ def test_any_cut_of_any_turn_gives_the_same_events(protocol: Protocol, turn: Tur
     )
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(TURNS, st.randoms(use_true_random=False), st.sampled_from(ECHOES), st.booleans())
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_damaged_streams(protocol: Protocol, turn: Turn, random: Random, echo: str, streamed: bool) -> None:
@@ -132,7 +132,7 @@ def test_damaged_streams(protocol: Protocol, turn: Turn, random: Random, echo: s
             check_sound(events)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.binary(max_size=40) | st.sampled_from([b"data: ", b"\n\n", b"event: error\n", b"{", b"[DONE]"])))
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_any_bytes(protocol: Protocol, pieces: list[bytes]) -> None:

@@ -13,7 +13,6 @@ from agentkit.core.contracts import (
     JsonObject,
     JsonValue,
     OpaqueItem,
-    ReasoningDelta,
     StopReason,
     TextDelta,
     Usage,
@@ -21,7 +20,6 @@ from agentkit.core.contracts import (
 )
 from agentkit.errors import ProviderError, StreamBroken
 from agentkit.providers.wire.chat_shapes import (
-    LARGEST,
     NO_ERROR,
     CallPiece,
     Choice,
@@ -33,7 +31,7 @@ from agentkit.providers.wire.chat_shapes import (
     read_full,
 )
 from agentkit.providers.wire.chat_tidy import documents, is_failure, tidied
-from agentkit.providers.wire.clean import TextJoiner, is_json, read_json
+from agentkit.providers.wire.clean import count_of, is_json, read_json
 from agentkit.providers.wire.failure import error_of_body, malformed_turn
 from agentkit.providers.wire.fold import Asked, Fold, with_usage
 from agentkit.providers.wire.sse import SseReader, data_of
@@ -73,15 +71,13 @@ _NO_JSON: Final = "The stream holds something that is no JSON chunk; it may be t
 class ChatDecoder:
     """Decodes one answer of the Chat Completions protocol."""
 
-    __slots__ = ("_decode", "_fold", "_sse", "_text", "_thought", "_usage", "done")
+    __slots__ = ("_decode", "_fold", "_sse", "_usage", "done")
 
     def __init__(self, asked: Asked) -> None:
         self._fold = Fold(asked)
         self._sse = SseReader()
         self._decode: msgspec.json.Decoder[Chunk] = read_full
         self._usage: dict[str, int] = {}
-        self._text = TextJoiner()
-        self._thought = TextJoiner()
         self.done = False
 
     def feed(self, data: bytes, /) -> list[ChatEvent]:
@@ -125,11 +121,8 @@ class ChatDecoder:
         events: list[ChatEvent] = []
         if (rest := self._sse.rest()).strip() and not self.done:
             self._read_frame(rest, events)
-        if waiting := self._thought.rest():
-            self._think(waiting, events)
-        if waiting := self._text.rest():
-            self._say(waiting, events)
         fold = self._fold
+        fold.flush(events)
         if fold.asked.echo == "content" and fold.reasoning:
             owner = (fold.asked.endpoint, fold.asked.model)
             fold.opaque.append(OpaqueItem(owner, ECHO_KIND, "".join(fold.reasoning)))
@@ -219,11 +212,11 @@ class ChatDecoder:
                 self._rare(delta, events)
             text = delta.content
             if text:
-                if text.isascii() and "\x00" not in text and not self._text.held:
+                if text.isascii() and "\x00" not in text and not fold.words.held:
                     fold.text.append(text)
                     events.append(TextDelta(text))
-                elif text := self._text.add(text):
-                    self._say(text, events)
+                else:
+                    fold.say(text, events)
             if delta.tool_calls:
                 if len(delta.tool_calls) > 1:
                     self._number(delta.tool_calls)
@@ -231,18 +224,10 @@ class ChatDecoder:
         if choice.finish_reason is not None or choice.usage is not None:
             self._finished(choice, data)
 
-    def _say(self, text: str, events: list[ChatEvent]) -> None:
-        self._fold.text.append(text)
-        events.append(TextDelta(text))
-
-    def _think(self, text: str, events: list[ChatEvent]) -> None:
-        self._fold.reasoning.append(text)
-        events.append(ReasoningDelta(text))
-
     def _rare(self, delta: Delta, events: list[ChatEvent]) -> None:
         reasoning = delta.reasoning_content or delta.reasoning
-        if reasoning and (reasoning := self._thought.add(reasoning)):
-            self._think(reasoning, events)
+        if reasoning:
+            self._fold.think(reasoning, events)
         if delta.refusal:
             self._fold.refusal.append(clean_text(delta.refusal))
         if delta.function_call is not None:
@@ -290,7 +275,7 @@ class ChatDecoder:
             if part is not None:
                 for name in part.__struct_fields__:
                     value = getattr(part, name)
-                    if isinstance(value, int) and 0 <= value < LARGEST:
+                    if isinstance(value, int) and count_of(value) is not None:
                         self._usage[name] = value
 
     def _check_error(self, chunk: Chunk, data: bytes | JsonObject) -> None:

@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Raw, Struct
 
 __all__ = [
-    "LARGEST",
     "NO_ERROR",
     "CallPiece",
     "Choice",
@@ -22,7 +21,6 @@ __all__ = [
 ]
 
 NO_ERROR: Final = Raw(b"null")
-LARGEST: Final = 2**63  # numbers from here on count nothing real
 
 
 class Function(Struct, gc=False):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -11,8 +10,8 @@ import msgspec
 from msgspec import Raw
 
 from agentkit.core.contracts import JsonObject, JsonValue
-from agentkit.providers.wire.chat_shapes import LARGEST, NO_ERROR, FullChunk
-from agentkit.providers.wire.clean import encode_json, read_json
+from agentkit.providers.wire.chat_shapes import NO_ERROR, FullChunk
+from agentkit.providers.wire.clean import read_json, told_json, whole_number
 
 __all__ = ["documents", "is_failure", "tidied"]
 
@@ -72,15 +71,8 @@ def is_failure(body: JsonValue) -> bool:
     return "code" in body and isinstance(body.get("message"), str)
 
 
-def _encoded(value: JsonValue) -> bytes:
-    try:
-        return encode_json(value)
-    except OverflowError:  # a number beyond 64 bits
-        return json.dumps(value).encode()
-
-
 def _raw(value: JsonValue) -> Raw:
-    return NO_ERROR if value is None else Raw(_encoded(value))
+    return NO_ERROR if value is None else Raw(told_json(value))
 
 
 def _choice(choice: JsonValue) -> JsonObject:
@@ -94,7 +86,7 @@ def _choice(choice: JsonValue) -> JsonObject:
         "delta": _delta(choice.get("delta")),
         "message": _delta(choice.get("message")),
         "finish_reason": reason if isinstance(reason, str) else None,
-        "index": _whole(index),
+        "index": whole_number(index),
         "usage": _numbers(choice.get("usage")),
     }
 
@@ -141,7 +133,7 @@ def _call(call: JsonValue) -> JsonObject:
         return {}
     given, mark = call.get("function"), call.get("id")
     return {
-        "index": _whole(call.get("index")),
+        "index": whole_number(call.get("index")),
         "id": str(mark) if isinstance(mark, (str, int, float)) else None,
         "function": _function(given if isinstance(given, dict) else {}),
     }
@@ -150,20 +142,8 @@ def _call(call: JsonValue) -> JsonObject:
 def _function(given: JsonObject) -> JsonObject:
     name, arguments = given.get("name"), given.get("arguments")
     if arguments is not None and not isinstance(arguments, str):
-        arguments = _encoded(arguments).decode()
+        arguments = told_json(arguments).decode()
     return {"name": name if isinstance(name, str) else None, "arguments": arguments}
-
-
-def _whole(value: JsonValue) -> int | None:
-    """Return a number, or text that is one, as a whole number of 64 bits; None for anything else."""
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, str):
-        text = value.strip()
-        value = int(text) if text.isascii() and text.isdigit() and len(text) < len(str(LARGEST)) else None
-    if isinstance(value, float):
-        value = int(value) if math.isfinite(value) else None
-    return value if isinstance(value, int) and -LARGEST <= value < LARGEST else None
 
 
 def _numbers(usage: JsonValue) -> JsonValue:
@@ -171,5 +151,5 @@ def _numbers(usage: JsonValue) -> JsonValue:
         return None
     tidy: JsonObject = {}
     for name, value in usage.items():
-        tidy[name] = _numbers(value) if name.endswith("_details") else _whole(value)
+        tidy[name] = _numbers(value) if name.endswith("_details") else whole_number(value)
     return tidy

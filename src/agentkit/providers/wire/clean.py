@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 
 import msgspec
@@ -13,18 +14,23 @@ from agentkit.core.contracts.text import clean_data, clean_text
 
 __all__ = [
     "TextJoiner",
+    "count_of",
     "data_url",
     "encode_json",
     "is_json",
     "mend_escapes",
     "read_json",
+    "told_json",
     "whole_arguments",
+    "whole_number",
 ]
 
 _ESCAPES = re.compile(
     r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(\\u(?:[dD][89a-fA-F][0-9a-fA-F]{2}|0000))|\\."
 )
 _BAD_ESCAPE = re.compile(r"\\u(?:[dD][89a-fA-F]|0000)")
+_LARGEST = 2**63
+_DIGITS = 18
 _encoder = msgspec.json.Encoder()
 _skim = msgspec.json.Decoder(msgspec.Raw).decode
 
@@ -59,6 +65,14 @@ def encode_json(value: object) -> bytes:
     return _encoder.encode(clean_data(value)) if b"\\u0000" in written else written
 
 
+def told_json(value: JsonValue) -> bytes:
+    """Return JSON that came over a wire as bytes again, also where it holds numbers beyond 64 bits."""
+    try:
+        return encode_json(value)
+    except OverflowError:
+        return json.dumps(value).encode()
+
+
 def is_json(text: str) -> bool:
     """Return whether the text is one whole JSON value."""
     try:
@@ -80,6 +94,24 @@ def read_json(data: bytes) -> JsonValue:
         return msgspec.json.decode(data)  # type: ignore[no-any-return]
     except (msgspec.DecodeError, UnicodeDecodeError):
         return json.loads(data.decode("utf-8", "replace"))  # type: ignore[no-any-return]
+
+
+def whole_number(value: JsonValue) -> int | None:
+    """Return a number, or text that is one, as a whole number of 64 bits; None for anything else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, str):
+        text = value.strip()
+        value = int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
+    if isinstance(value, float):
+        value = int(value) if math.isfinite(value) else None
+    return value if isinstance(value, int) and -_LARGEST <= value < _LARGEST else None
+
+
+def count_of(value: JsonValue) -> int | None:
+    """Return a number of tokens; None for what cannot be one."""
+    number = whole_number(value)
+    return None if number is None or number < 0 else number
 
 
 def whole_arguments(arguments: str) -> str:

@@ -17,7 +17,9 @@ from agentkit.core.contracts import (
     ChatResponse,
     ChatStart,
     OpaqueItem,
+    ReasoningDelta,
     StopReason,
+    TextDelta,
     ToolCall,
     ToolCallReady,
     ToolSpec,
@@ -26,6 +28,7 @@ from agentkit.core.contracts import (
 from agentkit.errors import ProviderError, Refused, StreamBroken
 from agentkit.providers.profiles import Echo
 from agentkit.providers.wire.calls import CallAssembly
+from agentkit.providers.wire.clean import TextJoiner
 from agentkit.providers.wire.failure import malformed_turn
 
 __all__ = ["Asked", "Decoder", "Fold"]
@@ -75,6 +78,7 @@ class Fold:
     """The answer so far; every protocol writes into it."""
 
     __slots__ = (
+        "_thoughts",
         "asked",
         "calls",
         "category",
@@ -88,6 +92,7 @@ class Fold:
         "started",
         "text",
         "tier",
+        "words",
     )
 
     def __init__(self, asked: Asked, *, compact: bool = False) -> None:
@@ -104,6 +109,30 @@ class Fold:
         self.tier: str | None = None
         self.reason: str | None = None
         self.started = False
+        self.words = TextJoiner()
+        self._thoughts = TextJoiner()
+
+    def say(self, text: str, events: list[ChatEvent]) -> int:
+        """Tell a piece of the text, clean and whole; returns how much of it was told."""
+        words = self.words
+        if words.held or not text.isascii() or "\x00" in text:
+            text = words.add(text)
+        if text:
+            self.text.append(text)
+            events.append(TextDelta(text))
+        return len(text)
+
+    def think(self, text: str, events: list[ChatEvent]) -> None:
+        """Tell a piece of readable reasoning, clean and whole."""
+        text = self._thoughts.add(text)
+        if text:
+            self.reasoning.append(text)
+            events.append(ReasoningDelta(text))
+
+    def flush(self, events: list[ChatEvent]) -> None:
+        """Tell the halves of characters that still wait for their other half, as U+FFFD."""
+        self.think(self._thoughts.rest(), events)
+        self.say(self.words.rest(), events)
 
     def start(self) -> ChatStart:
         """Return the first event, once."""
@@ -116,6 +145,8 @@ class Fold:
         Raises StreamBroken without a finish reason, Refused for a refusal or a filter, ProviderError for a turn the
         model got wrong; each carries the usage.
         """
+        events: list[ChatEvent] = []
+        self.flush(events)
         raw = self.reason
         if raw is None:
             raise with_usage(StreamBroken("The answer ended before its end marker; it may be incomplete."), usage)
@@ -138,7 +169,7 @@ class Fold:
         elif stop == "tool_calls":
             stop = "stop"
         message = AssistantMessage(text, calls, "".join(self.reasoning), tuple(self.opaque))
-        return [*told, ChatEnd(self._response(message, usage, stop, raw))]
+        return [*events, *told, ChatEnd(self._response(message, usage, stop, raw))]
 
     def _response(self, message: AssistantMessage, usage: Usage, stop: StopReason, raw: str) -> ChatResponse:
         asked = self.asked

@@ -12,14 +12,12 @@ from agentkit.core.contracts import (
     JsonObject,
     JsonValue,
     OpaqueItem,
-    ReasoningDelta,
     StopReason,
-    TextDelta,
     Usage,
     clean_text,
 )
 from agentkit.errors import StreamBroken
-from agentkit.providers.wire.clean import encode_json, read_json
+from agentkit.providers.wire.clean import read_json, told_json
 from agentkit.providers.wire.failure import error_of_body
 from agentkit.providers.wire.fold import Asked, Fold, with_usage
 from agentkit.providers.wire.messages_blocks import BLOCKS_KIND, CONTAINER_KIND, Block, is_plain
@@ -194,7 +192,7 @@ class MessagesDecoder:
             return msgspec.json.decode(body, type=_Whole).content
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             content = message.get("content")
-            return [Raw(encode_json(block)) for block in content] if isinstance(content, list) else []
+            return [Raw(told_json(block)) for block in content] if isinstance(content, list) else []
 
     def _open(self, index: int, raw: Raw, events: list[ChatEvent]) -> None:
         given = self._json(raw)
@@ -228,17 +226,14 @@ class MessagesDecoder:
             block = self._late(index, kind, events)
         if kind == "text_delta":
             if delta.text:
-                block.length += len(delta.text)
-                self._fold.text.append(delta.text)
-                events.append(TextDelta(delta.text))
+                block.length += self._fold.say(delta.text, events)
         elif kind == "input_json_delta":
             if delta.partial_json:
                 self._input(block, delta.partial_json, events)
         elif kind == "thinking_delta":
             if delta.thinking:
                 block.pieces.append(delta.thinking)
-                self._fold.reasoning.append(delta.thinking)
-                events.append(ReasoningDelta(delta.thinking))
+                self._fold.think(delta.thinking, events)
         elif kind == "signature_delta":
             block.extend("signature", delta.signature or "")
         elif kind == "citations_delta":
@@ -313,7 +308,7 @@ class MessagesDecoder:
             event.delta = msgspec.convert(fields, _Delta)
         for name in ("content_block", "message", "usage"):
             if name in body:
-                setattr(event, name, Raw(encode_json(body[name])))
+                setattr(event, name, Raw(told_json(body[name])))
         return event
 
     def _torn(self) -> Exception:

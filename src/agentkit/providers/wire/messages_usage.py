@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from agentkit.core.contracts import JsonObject, JsonValue, Usage
+from agentkit.core.contracts import JsonObject, Usage
+from agentkit.providers.wire.clean import count_of
 
 __all__ = ["MessagesUsage"]
 
@@ -37,7 +38,7 @@ class MessagesUsage:
                 self._take(inner)
         if isinstance(tools := usage.get("server_tool_use"), dict):
             for name, value in tools.items():
-                if (number := _whole(value)) is not None:
+                if (number := count_of(value)) is not None:
                     self._units[name] = number
         if isinstance(tier := usage.get("service_tier"), str):
             self.tier = tier
@@ -61,11 +62,5 @@ class MessagesUsage:
 
     def _take(self, numbers: JsonObject) -> None:
         for name in _TOKENS & numbers.keys():
-            if (number := _whole(numbers[name])) is not None:
+            if (number := count_of(numbers[name])) is not None:
                 self._tokens[name] = number
-
-
-def _whole(value: JsonValue) -> int | None:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -13,13 +13,11 @@ from agentkit.core.contracts import (
     JsonObject,
     JsonValue,
     OpaqueItem,
-    ReasoningDelta,
     StopReason,
-    TextDelta,
     Usage,
 )
 from agentkit.errors import BadRequest, StreamBroken
-from agentkit.providers.wire.clean import encode_json, read_json
+from agentkit.providers.wire.clean import count_of, read_json, told_json
 from agentkit.providers.wire.failure import error_of_body
 from agentkit.providers.wire.fold import Asked, Fold, with_usage
 from agentkit.providers.wire.responses_items import ITEMS_KIND, OutputItem, OutputItems, laid_out, text_of_json
@@ -209,9 +207,7 @@ class ResponsesDecoder:
 
     def _tell(self, item: OutputItem, text: str, events: list[ChatEvent]) -> None:
         if text:
-            item.length += len(text)
-            self._fold.text.append(text)
-            events.append(TextDelta(text))
+            item.length += self._fold.say(text, events)
 
     def _refuse(self, text: str) -> None:
         if text:
@@ -220,10 +216,7 @@ class ResponsesDecoder:
 
     def _think(self, text: str, events: list[ChatEvent], *, new: bool) -> None:
         if text:
-            reasoning = self._fold.reasoning
-            text = _BETWEEN + text if new and reasoning else text
-            reasoning.append(text)
-            events.append(ReasoningDelta(text))
+            self._fold.think(_BETWEEN + text if new and self._fold.reasoning else text, events)
 
     # --- items
 
@@ -283,7 +276,7 @@ class ResponsesDecoder:
     def _settle(self, item: OutputItem, given: JsonObject, events: list[ChatEvent]) -> None:
         arguments = given.get("arguments")
         if isinstance(arguments, dict):
-            arguments = encode_json(arguments).decode()
+            arguments = told_json(arguments).decode()
         call_id, name = text_of_json(given.get("call_id")), text_of_json(given.get("name"))
         told = self._fold.calls.settle(item.call, call_id, name, text_of_json(arguments))
         if told is not None:
@@ -341,8 +334,8 @@ class ResponsesDecoder:
         for name, value in usage.items():
             if isinstance(value, dict):
                 self._count(value)
-            elif isinstance(value, (int, float)) and not isinstance(value, bool):
-                self._usage[name] = int(value)
+            elif (number := count_of(value)) is not None:
+                self._usage[name] = number
 
     def _response(self, data: bytes | Raw) -> WireResponse:
         try:

@@ -100,7 +100,8 @@ def laid_out(items: Sequence[OutputItem]) -> list[JsonValue]:
     """Return the items with text and calls by reference; nothing when the message alone says it all."""
     layout = [_laid_out(item) for item in items if item.call >= 0 or item.length or (item.closed and item.kind)]
     plain = all(
-        item.keys() <= _PLAIN and (item["type"] == "function_call" or (item["type"] == "message" and number == 0))
+        item.keys() <= _PLAIN
+        and (item.get("type") == "function_call" or (item.get("type") == "message" and number == 0))
         for number, item in enumerate(layout)
     )
     return [] if plain else list(layout)

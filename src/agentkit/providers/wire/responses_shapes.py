@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
-from agentkit.core.contracts import JsonObject, JsonValue, clean_text
-from agentkit.providers.wire.clean import encode_json
+from agentkit.core.contracts import JsonObject, clean_text
+from agentkit.providers.wire.clean import told_json, whole_number
 
 __all__ = ["ABSENT", "Event", "WireResponse", "read_event", "read_response", "tidied_event", "tidied_response"]
 
@@ -59,12 +59,12 @@ def tidied_event(body: JsonObject) -> Event:
         if isinstance(value := body.get(name), str):
             setattr(event, name, clean_text(value))
     for name in _INDEXES:
-        setattr(event, name, _index(body.get(name)))
+        setattr(event, name, whole_number(body.get(name)))
     for name in ("item", "part", "response"):
         if name in body:
-            setattr(event, name, Raw(encode_json(body[name])))
+            setattr(event, name, Raw(told_json(body[name])))
     if isinstance(arguments := body.get("arguments"), dict):
-        event.arguments = encode_json(arguments).decode()
+        event.arguments = told_json(arguments).decode()
     return event
 
 
@@ -76,13 +76,7 @@ def tidied_response(body: JsonObject) -> WireResponse:
             setattr(response, name, clean_text(value))
     for name in ("usage", "tool_usage", "error", "incomplete_details"):
         if name in body:
-            setattr(response, name, Raw(encode_json(body[name])))
+            setattr(response, name, Raw(told_json(body[name])))
     if isinstance(output := body.get("output"), list):
-        response.output = [Raw(encode_json(item)) for item in output]
+        response.output = [Raw(told_json(item)) for item in output]
     return response
-
-
-def _index(value: JsonValue) -> int | None:
-    if isinstance(value, str) and value.isdecimal():
-        return int(value)
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
