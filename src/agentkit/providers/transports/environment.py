@@ -42,7 +42,7 @@ def proxy_for(url: str) -> str | None:
 def tls_context() -> ssl.SSLContext | bool:
     """Return the certificates of SSL_CERT_FILE and SSL_CERT_DIR, loaded once, or True for those of the system.
 
-    The system's were loaded, once as well, when aiohttp was imported. Raises ConfigurationError for a path that is
+    The system's are loaded when aiohttp is imported, and not again. Raises ConfigurationError for a path that is
     not there, which OpenSSL would pass over.
     """
     file, folder = os.environ.get("SSL_CERT_FILE", ""), os.environ.get("SSL_CERT_DIR", "")
