@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 import weakref
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 from agentkit.errors import AgentkitError, AuthFailed, ConfigurationError, StreamBroken
 from agentkit.providers.wire.failure import redact
 
-__all__ = ["OneLoop", "broken", "broken_connection", "closed_under_way", "no_connection", "too_late"]
+__all__ = ["OneLoop", "broken", "broken_connection", "closed_under_way", "no_connection", "too_late", "unreadable"]
 
 _NOT_SENT = frozenset({"ConnectError", "ProxyError"})
 _NOT_SENDABLE = frozenset({"InvalidURL", "UnsupportedProtocol", "LocalProtocolError", "TypeError"})
@@ -26,6 +27,7 @@ _LIMITS: Final = {
 _OF_THE_WAY = frozenset({"TransportError", "StreamError", "DecodingError", "APIError", "AnthropicError", "OpenAIError"})
 _REFUSALS = (401, 403, 407)
 _MOST_TEXT = 300
+_QUOTED = re.compile(r"(?:bytearray\()?\bb['\"]")
 
 
 def broken(error: BaseException, url: str, timeout: object) -> AgentkitError:
@@ -78,7 +80,16 @@ def no_connection(error: BaseException, url: str) -> StreamBroken:
 
 def broken_connection(error: BaseException, url: str) -> StreamBroken:
     """Return the error for a connection that broke, or an answer that is no HTTP."""
-    return StreamBroken(f"The connection to {_origin(url)} broke: {_said(list(_causes(error))[-1])}")
+    causes = list(_causes(error))
+    if any(type(cause).__name__ == "ContentEncodingError" for cause in causes):
+        return unreadable("something that cannot be unpacked here")
+    return StreamBroken(f"The connection to {_origin(url)} broke: {_said(causes[-1])}")
+
+
+def unreadable(encoding: str) -> StreamBroken:
+    """Return the error for a body that the library does not decompress, and would hand on as it is."""
+    said = f"The server compressed its answer with {encoding}, although it was asked not to."
+    return StreamBroken(said, accepted=True, retryable=False)
 
 
 def closed_under_way() -> StreamBroken:
@@ -132,7 +143,9 @@ def _seconds(timeout: object, limit: str) -> float | None:
 
 
 def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {redact(str(error))[:_MOST_TEXT]}".removesuffix(": ")
+    """Return type and text on one line, without the bytes of an answer that some texts quote."""
+    text = " ".join(_QUOTED.split(str(error), maxsplit=1)[0].split())
+    return f"{type(error).__name__}: {redact(text)[:_MOST_TEXT]}".removesuffix(": ").removesuffix(":")
 
 
 def _origin(url: str) -> str:

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Mu
 from typing import Protocol, cast
 
 from agentkit.core.contracts import Timeouts
-from agentkit.errors import AgentkitError, ConfigurationError, StreamBroken
-from agentkit.providers.transports.fault import OneLoop, broken
+from agentkit.errors import AgentkitError, ConfigurationError
+from agentkit.providers.transports.fault import OneLoop, broken, unreadable
 from agentkit.providers.transports.port import DEFAULT_TIMEOUTS
 
 __all__ = ["Handshake", "HttpxClient", "HttpxRequest", "HttpxResponse", "HttpxTransport", "RawResponse", "httpx_limits"]
@@ -184,9 +184,5 @@ class HttpxResponse:
 
 async def _unreadable(encoding: str) -> AsyncGenerator[bytes, None]:
     """Fail at the first byte: the libraries hand on what they cannot decompress as if it were the answer."""
-    raise StreamBroken(
-        f"The server compressed its answer with {encoding}, although it was asked for none.",
-        accepted=True,
-        retryable=False,
-    )
+    raise unreadable(encoding)
     yield b""

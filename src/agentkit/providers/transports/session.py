@@ -7,18 +7,16 @@ import threading
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from agentkit.errors import ConfigurationError
+from agentkit.providers.transports.connector import connector_type
 
 if TYPE_CHECKING:
     import aiohttp
-    from aiohttp.client_proto import ResponseHandler
-    from aiohttp.tracing import Trace
 
 __all__ = ["Session", "SessionPool"]
 
-_KEEP_ALIVE = 60.0
 _BUFFER = 1 << 18  # bytes before the socket is paused, twice over; pausing for each small chunk costs more than they do
 _HEADER = 1 << 17
 _CLOSING = 5.0  # seconds for another thread's loop to close its session
@@ -66,16 +64,20 @@ class SessionPool:
 
 
 class Session:
-    """A session of one loop; `error` is what its library raises, `closed` says that it was closed on purpose."""
+    """A session of one loop; `error` is what its library raises, `closed` says that it was closed on purpose.
 
-    __slots__ = ("client", "closed", "error", "keeper")
+    `answers` are those being read, which would wait for ever when only their connections were closed.
+    """
+
+    __slots__ = ("answers", "client", "closed", "error", "keeper")
 
     def __init__(self, connections: int) -> None:
         import aiohttp
 
         opening: set[asyncio.Timeout] = set()
+        self.answers: WeakSet[aiohttp.ClientResponse] = WeakSet()
         self.client = aiohttp.ClientSession(
-            connector=_connector(connections, opening),
+            connector=connector_type()(connections, opening),
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_BUFFER,
             max_line_size=_HEADER,
@@ -83,16 +85,20 @@ class Session:
         )
         self.error: type[Exception] = aiohttp.ClientError
         self.closed = False
-        self.keeper = _keep(self.client, opening)
+        self.keeper = _keep(self.client, opening, self.answers)
 
 
-async def _keep(client: aiohttp.ClientSession, opening: set[asyncio.Timeout]) -> AsyncGenerator[None, None]:
+async def _keep(
+    client: aiohttp.ClientSession, opening: set[asyncio.Timeout], answers: WeakSet[aiohttp.ClientResponse]
+) -> AsyncGenerator[None, None]:
     """Hold the session; a loop that ends closes its asynchronous generators, and so this session."""
     try:
         yield
     finally:
         for limit in opening:
             limit.reschedule(0)
+        for answer in list(answers):
+            answer.close()
         await client.close()
 
 
@@ -110,22 +116,3 @@ async def _close_elsewhere(loop: asyncio.AbstractEventLoop, session: Session) ->
         closing.close()
     else:
         await asyncio.wait([asyncio.wrap_future(future)], timeout=_CLOSING)
-
-
-def _connector(connections: int, opening: set[asyncio.Timeout]) -> aiohttp.TCPConnector:
-    import aiohttp
-
-    class Connector(aiohttp.TCPConnector):
-        """Opens each connection, from the name to the end of the TLS handshake, within the connect limit."""
-
-        async def _create_connection(
-            self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
-        ) -> ResponseHandler:
-            async with asyncio.timeout(timeout.sock_connect) as limit:
-                opening.add(limit)
-                try:
-                    return await super()._create_connection(req, traces, timeout)
-                finally:
-                    opening.discard(limit)
-
-    return Connector(limit=connections, keepalive_timeout=_KEEP_ALIVE)
