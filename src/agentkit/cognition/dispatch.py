@@ -57,7 +57,8 @@ class Slotted(Struct, frozen=True):
     @property
     def acts(self) -> bool:
         """Return whether running it twice may do something twice."""
-        return self.tool is not None and not self.shares and not self.tool.idempotent
+        tool = self.tool
+        return tool is not None and tool.effect != "read" and not tool.resumable and not tool.idempotent
 
 
 class Watch:
@@ -104,7 +105,10 @@ class Dispatch:
         ]
         if not run.slot.volatile:
             await self._open(todo)
-        for group in [todo] if len(todo) == 1 else _groups(todo):
+        if len(todo) == 1:
+            await self._answer(todo[0])
+            return
+        for group in _groups(todo):
             if len(group) == 1:
                 await self._answer(group[0])
             else:
@@ -145,8 +149,12 @@ class Dispatch:
         if result.outcome == "pending":
             self._wait_for(slotted, result)
             return
+        self._note(slotted, result)
+
+    def _note(self, slotted: Slotted, result: ToolResult) -> None:
         call = slotted.call
-        self.run.state.answers[slotted.position] = ToolMessage(call.id, result.content, call.name, result.is_error)
+        answer = ToolMessage(call.id, result.content, call.name, result.outcome != "ok")
+        self.run.state.answers[slotted.position] = answer
 
     async def _invoke(self, slotted: Slotted) -> ToolResult:
         run, call, tool = self.run, slotted.call, slotted.tool
@@ -155,7 +163,7 @@ class Dispatch:
             result = ToolResult(run.job.toolbox.unknown(call.name), "error")
             await run.tell_tool(turn, slotted.position, ToolEnded(call, result))
             return result
-        if self._was_cut(slotted):
+        if run.state.model_stop_reason in TRUNCATIONS and self._was_cut(slotted):
             result = ToolResult(_CUT, "error")
             await run.tell_tool(turn, slotted.position, ToolEnded(call, result))
             return result
@@ -182,17 +190,13 @@ class Dispatch:
             text = f"{slotted.call.name} was interrupted; whether it took effect is unknown."
             result = ToolResult(text, "unknown")
         if result.outcome != "pending":
-            call = slotted.call
-            answer = ToolMessage(call.id, result.content, call.name, result.is_error)
-            self.run.state.answers[slotted.position] = answer
+            self._note(slotted, result)
 
     def _was_cut(self, slotted: Slotted) -> bool:
         """Return whether the output cap or the window's end cut the answer inside this call's arguments."""
-        state, arguments = self.run.state, slotted.call.arguments.strip()
-        if state.model_stop_reason not in TRUNCATIONS:
-            return False
+        arguments = slotted.call.arguments.strip()
         if not arguments:
-            return slotted.position == len(state.open_calls) - 1
+            return slotted.position == len(self.run.state.open_calls) - 1
         try:
             decode(arguments)
         except DecodeError:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from agentkit.cognition.dispatch import Dispatch
 from agentkit.cognition.run import Run
-from agentkit.core.contracts import AgentResult, ToolChoice
+from agentkit.core.contracts import AgentResult, ToolCall, ToolChoice
 from agentkit.core.runtime.checks import whole
 from agentkit.errors import MeterExceeded, OutputInvalid
 
@@ -38,10 +40,10 @@ class ReAct:
         try:
             while True:
                 run.ctx.check_cancelled()
-                if run.answered and not state.open_calls:
+                if calls := state.open_calls:
+                    ended = await self._act(run, calls)
+                elif run.answered:
                     ended = await self._finish(run, last=state.turn > self.max_turns)
-                elif state.open_calls:
-                    ended = await self._act(run)
                 else:
                     ended = await self._ask(run)
                 if ended is not None:
@@ -56,18 +58,19 @@ class ReAct:
         last = run.state.turn >= self.max_turns
         if last and not self.final_answer:
             return await run.complete(None, "max_turns")
-        await run.ask_model(
+        response = await run.ask_model(
             tool_choice=ToolChoice("none") if last and run.job.toolbox.specs else None,
             purpose="final" if last else "main",
         )
-        if run.paused and not last:
+        if not last and response.message.tool_calls:
+            return None
+        if not last and run.paused:
             await run.save("running")
             return None
-        return await self._finish(run, last=last) if last or not run.state.open_calls else None
+        return await self._finish(run, last=last)
 
-    async def _act(self, run: Run) -> AgentResult[object] | None:
+    async def _act(self, run: Run, calls: Sequence[ToolCall]) -> AgentResult[object] | None:
         state = run.state
-        calls = state.open_calls
         dispatch = Dispatch(run)
         run.ctx.resuming = run.resumed
         try:

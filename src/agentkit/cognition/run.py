@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from msgspec.structs import replace
-
+from agentkit.cognition.call_ids import CallIds
 from agentkit.cognition.job import Job
 from agentkit.cognition.transcript import NOT_RUN, last_text
 from agentkit.core.contracts import (
@@ -17,13 +17,13 @@ from agentkit.core.contracts import (
     ChatEvent,
     ChatResponse,
     Checkpointed,
+    CostRecord,
     Message,
     ModelEvent,
     Purpose,
     RunStarted,
     RunStatus,
     RunStopReason,
-    ToolCall,
     ToolChoice,
     ToolEvent,
     ToolMessage,
@@ -61,7 +61,7 @@ class Run:
     adjustments: tuple[Adjustment, ...]
     _received: ChatResponse | None
     _saved: int
-    _ids: set[str] | None
+    _ids: CallIds | None
 
     def __init__(
         self,
@@ -140,7 +140,12 @@ class Run:
             answered=self._receive,
         )
         self._accept(response)
-        for attempt in response.attempts[:-1]:
+        if len(response.attempts) > 1:
+            self._log_failed(response.attempts[:-1])
+        return response
+
+    def _log_failed(self, attempts: Sequence[CostRecord]) -> None:
+        for attempt in attempts:
             log_event(
                 "attempt.failed",
                 self.ctx,
@@ -151,7 +156,6 @@ class Run:
                 outcome=attempt.outcome,
                 attempt=attempt.attempt,
             )
-        return response
 
     def _receive(self, response: ChatResponse) -> None:
         self._received = response
@@ -164,7 +168,9 @@ class Run:
             self.adjustments = tuple(dict.fromkeys((*self.adjustments, *response.adjustments)))
         message = response.message
         if message.tool_calls:
-            message = self._with_own_ids(message, turn)
+            if self._ids is None:
+                self._ids = CallIds(state.messages)
+            message = self._ids.own(message, turn)
         state.turn = turn
         state.messages.append(message)
         state.model, state.provider, state.model_stop_reason = response.model, response.provider, response.stop_reason
@@ -179,7 +185,7 @@ class Run:
     ) -> None:
         """Write what is new since the last save; a volatile log learns of a run only when it is suspended."""
         slot = self.slot
-        if slot.log is None or (slot.volatile and status != "suspended" and not slot.revision):
+        if slot.volatile and ((status != "suspended" and not slot.revision) or slot.log is None):
             return
         await self._write(status, base=base, opened=opened, open_effects=open_effects)
 
@@ -251,8 +257,8 @@ class Run:
         """Put the turn's answers into the transcript; one write tells of all of them."""
         answers = self.state.answers
         self.state.answers = {}
-        in_order = sorted(answers) if len(answers) > 1 else answers
-        self.state.messages.extend([answers[position] for position in in_order])
+        in_order = [answers[position] for position in sorted(answers)] if len(answers) > 1 else answers.values()
+        self.state.messages.extend(in_order)
         await self.save("running")
 
     async def suspend(self, stop_reason: RunStopReason, reason: str) -> AgentResult[object]:
@@ -346,40 +352,6 @@ class Run:
         sink = self.ctx.sink
         if sink is not None:
             await sink.put(ModelEvent(sink.next_seq(), self.ctx.path, self.ctx.turn, event))
-
-    def _with_own_ids(self, message: AssistantMessage, turn: int) -> AssistantMessage:
-        ids = self._ids
-        if ids is None:
-            ids = self._ids = {
-                call.id for old in self.state.messages if isinstance(old, AssistantMessage) for call in old.tool_calls
-            }
-        known = len(ids)
-        ids.update(call.id for call in message.tool_calls)
-        if len(ids) == known + len(message.tool_calls) and "" not in ids:
-            return message
-        return self._renamed(message, turn)
-
-    def _renamed(self, message: AssistantMessage, turn: int) -> AssistantMessage:
-        ids = self._ids = {
-            call.id for old in self.state.messages if isinstance(old, AssistantMessage) for call in old.tool_calls
-        }
-        renamed: list[ToolCall] = []
-        changed = False
-        for position, call in enumerate(message.tool_calls):
-            fits = call.id and call.id not in ids
-            own = call if fits else replace(call, id=_free_id(f"call_{turn}_{position}", ids))
-            changed = changed or not fits
-            ids.add(own.id)
-            renamed.append(own)
-        return replace(message, tool_calls=tuple(renamed)) if changed else message
-
-
-def _free_id(wish: str, taken: set[str]) -> str:
-    free, number = wish, 1
-    while free in taken:
-        number += 1
-        free = f"{wish}_{number}"
-    return free
 
 
 class Cognition(Protocol):
