@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random as _random
 from collections.abc import AsyncGenerator, Callable
+from functools import partial
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -15,16 +17,22 @@ from agentkit.core.contracts import (
     ChatRequest,
     ChatStart,
     RetryPolicy,
+    ToolCallRequest,
     ToolEnded,
     ToolRequest,
+    ToolResult,
     ToolStarted,
     ToolUpdate,
 )
 from agentkit.core.runtime.backoff import Backoff
 from agentkit.core.runtime.breaker import Breaker, Probe
+from agentkit.core.runtime.tool_stream import ToolStream, result_of
 from agentkit.errors import Cancelled, DeadlineExceeded, Overloaded, ProviderError, ToolError
 
 __all__ = ["Retry", "RetryTools", "retry", "retry_tools"]
+
+ToolEvents: TypeAlias = AsyncGenerator[ToolUpdate, None]
+ToolNext: TypeAlias = CallNext[ToolRequest, ToolUpdate]
 
 
 class Retry:
@@ -164,24 +172,38 @@ class RetryTools:
     def __repr__(self) -> str:
         return f"retry_tools(max_attempts={self._policy.max_attempts})"
 
-    def __call__(
-        self, call: Call[ToolRequest], call_next: CallNext[ToolRequest, ToolUpdate], /
-    ) -> AsyncGenerator[ToolUpdate, None]:
+    def __call__(self, call: ToolCallRequest, call_next: ToolNext, /) -> ToolEvents:
         """Return the stream, directly when the tool may not be called twice."""
         tool = call.request.tool
         harmless = (tool.effect == "read" or tool.idempotent) and not tool.resumable
+        events = call_next(call)
         if not harmless or self._policy.max_attempts == 1:
-            return call_next(call)
-        return self._attempts(call, call_next)
+            return events
+        if type(events) is not ToolStream:
+            return self._attempts(call, events, call_next)
+        return ToolStream(
+            partial(self._result, call, events, call_next), partial(self._attempts, call, events, call_next)
+        )
 
-    async def _attempts(
-        self, call: Call[ToolRequest], call_next: CallNext[ToolRequest, ToolUpdate]
-    ) -> AsyncGenerator[ToolUpdate, None]:
+    async def _result(self, call: ToolCallRequest, events: ToolEvents, call_next: ToolNext) -> ToolResult:
+        backoff = Backoff(self._policy, call)
+        while True:
+            try:
+                return await result_of(events)
+            except Exception as error:
+                wait = self._wait_after(error, backoff)
+                if wait is None:
+                    raise
+            await backoff.clock.sleep(wait)
+            backoff.tries += 1
+            call = replace(call, attempt=call.attempt + 1)
+            events = call_next(call)
+
+    async def _attempts(self, call: ToolCallRequest, events: ToolEvents, call_next: ToolNext) -> ToolEvents:
         backoff = Backoff(self._policy, call)
         told = False
         while True:
             progressed = False
-            events = call_next(call)
             try:
                 async for event in events:
                     if type(event) is ToolStarted:
@@ -193,9 +215,7 @@ class RetryTools:
                     yield event
                 return
             except Exception as error:
-                if progressed or not _passing(error):
-                    raise
-                wait = backoff.next_wait(getattr(error, "retry_after", None), self._random())
+                wait = None if progressed else self._wait_after(error, backoff)
                 if wait is None:
                     raise
             finally:
@@ -203,6 +223,12 @@ class RetryTools:
             await backoff.clock.sleep(wait)
             backoff.tries += 1
             call = replace(call, attempt=call.attempt + 1)
+            events = call_next(call)
+
+    def _wait_after(self, error: Exception, backoff: Backoff) -> float | None:
+        if not _passing(error):
+            return None
+        return backoff.next_wait(getattr(error, "retry_after", None), self._random())
 
 
 def retry(

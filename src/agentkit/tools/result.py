@@ -50,9 +50,7 @@ def describe_error(error: BaseException, most: int = MAX_RESULT_CHARS) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return the text with its middle left out when it is longer than `most` characters."""
-    if len(text) <= most:
-        return text
+    """Return a text that is longer than `most` characters without its middle."""
     head = most * 2 // 3
     tail = most - head
     end = text[len(text) - tail :] if tail else ""
@@ -60,7 +58,8 @@ def shortened(text: str, most: int) -> str:
 
 
 def _text(text: str, most: int) -> str:
-    return shortened(clean_text(text), most)
+    text = clean_text(text)
+    return text if len(text) <= most else shortened(text, most)
 
 
 def _bounded(result: ToolResult, most: int) -> ToolResult:

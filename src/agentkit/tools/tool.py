@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property, partial
-from typing import Generic, ParamSpec, TypeVar, cast, get_args, overload
+from typing import Generic, ParamSpec, TypeVar, get_args, overload
 
 from agentkit.core.contracts import Call, Effect, ToolRequest, ToolResult, ToolSpec
 from agentkit.errors import Cancelled, ConfigurationError, DeadlineExceeded, EffectUnknown, MeterExceeded, ToolError
@@ -97,13 +97,14 @@ class Tool(Generic[P, R]):
 
     async def invoke(self, bound: object, call: Call[ToolRequest], /) -> ToolResult:
         """Run the function with validated arguments and render what it returns."""
-        arguments = dict(cast("dict[str, object]", bound))
-        if self.signature.context_parameter is not None:
-            arguments[self.signature.context_parameter] = call.ctx
-        function = cast("Callable[..., object]", self.function)
+        arguments: dict[str, object] = bound  # type: ignore[assignment]
+        context = self.signature.context_parameter
+        if context is not None:
+            arguments = {**arguments, context: call.ctx}
+        function: Callable[..., Awaitable[object]] = self.function  # type: ignore[assignment]
         try:
             if self.is_async:
-                value = await cast("Awaitable[object]", function(**arguments))
+                value: object = await function(**arguments)
             else:
                 value = await in_thread(partial(function, **arguments))
                 if inspect.isawaitable(value):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from agentkit.core.contracts import Call, ChatRequest, RetryPolicy, ToolRequest
 from agentkit.core.runtime.clock import Clock
-from agentkit.core.runtime.context import RunContext
+from agentkit.core.runtime.layers import run_context
 
 __all__ = ["Backoff"]
 
@@ -20,14 +20,18 @@ _LAST_DOUBLING = 60  # the cap is reached long before; larger powers would only 
 class Backoff:
     """The waits of one call under a policy; `tries` counts the attempts begun."""
 
-    __slots__ = ("_began", "_call", "_policy", "clock", "tries")
+    __slots__ = ("_began", "_call", "_policy", "tries")
 
     def __init__(self, policy: RetryPolicy, call: AnyCall) -> None:
-        self.clock: Clock = cast(RunContext, call.ctx).services.clock
         self.tries = 1
         self._policy = policy
         self._call = call
         self._began = 0.0 if policy.max_elapsed is None else self.clock.now()
+
+    @property
+    def clock(self) -> Clock:
+        """Return the clock of the call's run."""
+        return run_context(self._call).services.clock
 
     def next_wait(self, hint: float | None, share: float, *, alternative: bool = False) -> float | None:
         """Return the seconds to wait, never under the hint; None when there is no next attempt.

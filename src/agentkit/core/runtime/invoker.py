@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import nullcontext
+from functools import partial
 from itertools import count
 from os import urandom
 
@@ -32,16 +32,15 @@ from agentkit.core.runtime.abort import Abort
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.layers import chain
 from agentkit.core.runtime.stream import EventStream
-from agentkit.errors import AgentkitError, ConfigurationError, StreamBroken, ToolError
+from agentkit.core.runtime.tool_stream import ToolStream, ToolWatcher, result_of
+from agentkit.errors import AgentkitError, ConfigurationError, StreamBroken
 
 __all__ = ["Invoker"]
 
 ChatWatcher = Callable[[ChatEvent], Awaitable[None]]
-ToolWatcher = Callable[[ToolUpdate], Awaitable[None]]
 
 _PROCESS = urandom(6).hex()
 _COUNTER = count(1)
-_UNWATCHED = nullcontext()
 
 
 class Invoker:
@@ -109,29 +108,20 @@ class Invoker:
         self, request: ToolRequest, ctx: RunContext, /, *, watch: ToolWatcher | None = None
     ) -> ToolResult:
         """Return the result of one tool call; `watch` is awaited with each tool event."""
-        abort = Abort(ctx.deadline, ctx.cancel) if ctx.deadline is not None or ctx.cancel is not None else None
-        events = self._tool(Call(ctx, request, f"{_PROCESS}-{next(_COUNTER)}"))
-        result: ToolResult | None = None
+        call = Call(ctx, request, f"{_PROCESS}-{next(_COUNTER)}")
         try:
-            if abort is not None:
-                abort.arm()
-            with abort or _UNWATCHED:
-                async for event in events:
-                    if type(event) is ToolEnded:
-                        result = event.result
-                    if watch is not None:
-                        await watch(event)
-        except BaseException as error:
-            await events.aclose()
-            if isinstance(error, AgentkitError):
-                ctx.describe(error)
-            raise
-        finally:
-            if abort is not None:
+            if ctx.deadline is None and ctx.cancel is None:
+                return await result_of(self._tool(call), watch)
+            abort = Abort(ctx.deadline, ctx.cancel)
+            abort.arm()
+            try:
+                with abort:
+                    return await result_of(self._tool(call), watch)
+            finally:
                 abort.disarm()
-        if result is None:
-            raise ToolError("The chain ended without a ToolEnded event; a middleware dropped it.")
-        return result
+        except AgentkitError as error:
+            ctx.describe(error)
+            raise
 
     async def _collect(
         self,
@@ -169,8 +159,16 @@ class Invoker:
         return port.stream(call)
 
 
-async def _to_tool(call: Call[ToolRequest]) -> AsyncGenerator[ToolUpdate, None]:
+def _to_tool(call: Call[ToolRequest]) -> ToolStream:
+    return ToolStream(partial(_result, call), partial(_events, call))
+
+
+def _result(call: Call[ToolRequest]) -> Awaitable[ToolResult]:
     request = call.request
-    yield ToolStarted(request.call)
     bound = request.tool.bind(request.call.arguments) if request.bound is None else request.bound
-    yield ToolEnded(request.call, await request.tool.invoke(bound, call))
+    return request.tool.invoke(bound, call)
+
+
+async def _events(call: Call[ToolRequest]) -> AsyncGenerator[ToolUpdate, None]:
+    yield ToolStarted(call.request.call)
+    yield ToolEnded(call.request.call, await _result(call))
