@@ -111,6 +111,8 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--scripted", action="store_true", help="use no real model at all")
     demo.set_defaults(action=_demo)
     _add_models(commands.add_parser("models", help="list or fetch the weights of local models"))
+    _add_costs(commands.add_parser("costs", help="what a ledger says was spent", description="Sum up a ledger."))
+    _add_prices(commands.add_parser("prices", help="list, explain and validate prices"))
     return parser
 
 
@@ -152,6 +154,60 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
     add = actions.add_parser("add", help="fetch a model's weights, check and cache them")
     add.add_argument("name", metavar="NAME")
     add.set_defaults(action=_models_add)
+
+
+def _add_costs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--store", required=True, metavar="STORE", help="sqlite:FILE, a file, or postgresql://...")
+    parser.add_argument(
+        "--by",
+        default="tenant",
+        metavar="NAMES",
+        help="tenant,user,session,agent,run,provider,model,purpose,day (default tenant; '' for one sum)",
+    )
+    parser.add_argument("--tenant", default=None, metavar="NAME", help="one tenant only")
+    parser.add_argument("--since", default=None, metavar="DAY", help="from this day on (UTC)")
+    parser.add_argument("--until", default=None, metavar="DAY", help="up to and with this day (UTC)")
+    parser.add_argument("--format", choices=("table", "json", "csv"), default="table", help="how to print")
+    parser.add_argument("--plot", default=None, metavar="FILE.svg", help="draw the sums as bars into this file")
+    parser.set_defaults(action=_costs)
+
+
+def _add_prices(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(required=True, metavar="list|explain|validate")
+    listing = actions.add_parser("list", help="list providers, or the models of one")
+    listing.add_argument("provider", nargs="?", default=None, metavar="PROVIDER")
+    explain = actions.add_parser("explain", help="why a model costs what it does")
+    explain.add_argument("model", metavar="PROVIDER:MODEL")
+    explain.add_argument(
+        "--at", default=None, metavar="DAY", help="on this day or at this moment (UTC); now by default"
+    )
+    explain.add_argument("--tier", default=None, metavar="NAME", help="the service tier, such as flex or batch")
+    explain.add_argument(
+        "--fact", action="append", default=[], metavar="NAME=VALUE", help="a billing fact, such as region=eu"
+    )
+    explain.add_argument(
+        "--usage", action="append", default=[], metavar="NAME=N", help="input=1000, output=50, web_searches=2, ..."
+    )
+    for each in (listing, explain):
+        each.add_argument("--table", default=None, metavar="FILE", help="a price table of your own (TOML)")
+    validate = actions.add_parser("validate", help="check a price table of your own")
+    validate.add_argument("file", metavar="FILE")
+    listing.set_defaults(action=_prices, what="list_command")
+    explain.set_defaults(action=_prices, what="explain_command")
+    validate.set_defaults(action=_prices, what="validate_command")
+
+
+async def _costs(options: argparse.Namespace) -> int:
+    from agentkit.cli.costs import costs_command
+
+    return await costs_command(options)
+
+
+async def _prices(options: argparse.Namespace) -> int:
+    from agentkit.cli import prices
+
+    command: Callable[[argparse.Namespace], Coroutine[object, object, int]] = getattr(prices, options.what)
+    return await command(options)
 
 
 async def _ask(options: argparse.Namespace) -> int:

@@ -10,6 +10,7 @@ from typing import TextIO
 
 import msgspec
 
+from agentkit.cli.table import text_table
 from agentkit.core.contracts import ZERO, AgentResult, CostRecord, Usage, add_money, render_money
 
 __all__ = ["Spinner", "as_json", "cost_table", "dollars", "status_line"]
@@ -114,22 +115,13 @@ def as_json(result: AgentResult[object]) -> str:
 
 def cost_table(rows: list[tuple[str, list[CostRecord]]]) -> str:
     """Return who made how many calls, with what usage, cost and time, as a table with a total."""
-    lines = [("who", "calls", "input", "output", "cost", "seconds")]
+    lines: list[tuple[str, ...]] = []
     everything: list[CostRecord] = []
     for name, records in rows:
         everything.extend(records)
         lines.append(_row(name, records))
-    lines.append(_row("total", everything))
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    rendered = [
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    ]
-    rule = "  ".join("-" * width for width in widths)
-    return "\n".join([rendered[0], rule, *rendered[1:-1], rule, rendered[-1]])
+    head = ("who", "calls", "input", "output", "cost", "seconds")
+    return text_table(head, [*lines, _row("total", everything)], total=True)
 
 
 def _row(name: str, records: list[CostRecord]) -> tuple[str, str, str, str, str, str]:

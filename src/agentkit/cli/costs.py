@@ -1,0 +1,124 @@
+"""`agentkit costs`: what a ledger says was spent, by whom and on what."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import cast, get_args
+
+import msgspec
+
+from agentkit.cli.plot import bars_svg
+from agentkit.cli.table import text_table
+from agentkit.core.contracts import ZERO, CostDimension, CostQuery, CostSum, add_money, render_money
+from agentkit.errors import ConfigurationError
+from agentkit.stores import open_store
+
+__all__ = ["costs_command"]
+
+_DIMENSIONS: tuple[CostDimension, ...] = get_args(CostDimension)
+_COUNTS = ("calls", "attempts", "input_tokens", "output_tokens")
+
+
+async def costs_command(options: argparse.Namespace) -> int:
+    """Print the sums of a ledger as a table, JSON or CSV, and draw them when a file is named for it."""
+    by = _dimensions(options.by)
+    query = CostQuery(
+        tenant=options.tenant,
+        by=by,
+        since=None if options.since is None else _moment(options.since, "--since"),
+        until=None if options.until is None else _moment(options.until, "--until", ends=True),
+    )
+    if not options.store.startswith(("postgres:", "postgresql:")) and not _file(options.store).exists():
+        raise ConfigurationError(f"--store {options.store}: there is no such file; name the store of your runtime.")
+    store = open_store(options.store)
+    try:
+        sums = await store.ledger.totals(query)
+    finally:
+        await store.aclose()
+    print({"json": _as_json, "csv": _as_csv, "table": _as_table}[options.format](by, sums), flush=True)
+    if options.plot is not None:
+        labels = [" · ".join(part or "-" for part in total.key) or "everything" for total in sums]
+        amounts = [total.known_cost for total in sums]
+        Path(options.plot).write_text(bars_svg(labels, amounts, f"Dollars by {', '.join(by) or 'nothing'}"), "utf-8")
+        print(f"drawn to {options.plot}", file=sys.stderr)
+    return 0
+
+
+def _dimensions(text: str) -> tuple[CostDimension, ...]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in _DIMENSIONS:
+            raise ConfigurationError(f"--by {name}: choose from {', '.join(_DIMENSIONS)}.")
+    return cast("tuple[CostDimension, ...]", tuple(dict.fromkeys(names)))
+
+
+def _moment(text: str, option: str, *, ends: bool = False) -> datetime:
+    """Return the moment a text names; a bare day is all of it, so as an end it is the next day's beginning."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(f"{option} {text}: write a day such as 2026-12-01, or a moment in ISO form.") from None
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return moment + timedelta(days=1) if ends and len(text) == len("2026-12-01") else moment
+
+
+def _file(store: str) -> Path:
+    return Path(store.removeprefix("sqlite:"))
+
+
+def _row(total: CostSum) -> list[str]:
+    cost = f"${render_money(total.known_cost)}"
+    counts = [str(getattr(total, name)) for name in _COUNTS]
+    return [*(part or "-" for part in total.key), *counts, cost if total.cost is not None else f">= {cost}"]
+
+
+def _as_table(by: Sequence[str], sums: Sequence[CostSum]) -> str:
+    if not sums:
+        return "The ledger holds no row for this question."
+    head = (
+        [*by, "calls", "attempts", "input", "output", "cost"]
+        if by
+        else ["", "calls", "attempts", "input", "output", "cost"]
+    )
+    rows = [_row(total) if by else ["everything", *_row(total)] for total in sums]
+    if by:
+        whole = _whole(sums)
+        rows.append(["total", *[""] * (len(by) - 1), *_row(whole)])
+    notes = ""
+    if unknown := sum(total.incomplete for total in sums):
+        notes = f"\n{unknown} attempts have no known cost: the amounts with >= are lower bounds."
+    return text_table(head, rows, left=max(1, len(by)), total=bool(by)) + notes
+
+
+def _whole(sums: Sequence[CostSum]) -> CostSum:
+    known = ZERO
+    for total in sums:
+        known = add_money(known, total.known_cost)
+    counts = {name: sum(getattr(total, name) for total in sums) for name in _COUNTS}
+    return CostSum(key=(), known_cost=known, incomplete=sum(total.incomplete for total in sums), **counts)
+
+
+def _fields(by: Sequence[str], total: CostSum) -> dict[str, object]:
+    fields: dict[str, object] = dict(zip(by, total.key, strict=True))
+    fields |= {name: getattr(total, name) for name in CostSum.__struct_fields__ if name != "key"}
+    cost = None if total.cost is None else render_money(total.cost)
+    return fields | {"known_cost": render_money(total.known_cost), "cost": cost}
+
+
+def _as_json(by: Sequence[str], sums: Sequence[CostSum]) -> str:
+    return msgspec.json.encode([_fields(by, total) for total in sums]).decode()
+
+
+def _as_csv(by: Sequence[str], sums: Sequence[CostSum]) -> str:
+    text = io.StringIO()
+    names = [*by, *(name for name in CostSum.__struct_fields__ if name != "key"), "cost"]
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(_fields(by, total) for total in sums)
+    return text.getvalue().rstrip("\n")
