@@ -14,6 +14,7 @@ from agentkit.core.contracts import (
     Call,
     ChatEnd,
     ChatRequest,
+    CostQuery,
     ModelSettings,
     Rates,
     Route,
@@ -27,6 +28,7 @@ from agentkit.core.runtime.metering.budget import Budget
 from agentkit.core.runtime.services import Services
 from agentkit.errors import BadRequest, ConfigurationError, MeterExceeded, Overloaded, StreamBroken
 from agentkit.middleware.meter import meter
+from agentkit.stores import MemoryLedgerStore
 from agentkit.testing import Fault, Hang, ManualClock, Reply, ScriptedModel, make_context
 
 RATES = Rates(Decimal(1), Decimal(2), rule="test")
@@ -40,17 +42,22 @@ class Plain:
         self.stream = model.stream
 
 
-class Ledger:
-    """A ledger in a list."""
+class Ledger(MemoryLedgerStore):
+    """A ledger that may fail to write an end."""
 
     def __init__(self, error: Exception | None = None) -> None:
-        self.rows = []
+        super().__init__()
         self.error = error
 
     async def settle(self, entries):
         if self.error is not None:
             raise self.error
-        self.rows += [(entry.tenant, entry.user, entry.record) for entry in entries]
+        await super().settle(entries)
+
+    async def rows(self):
+        """Return tenant, user, state and record of each row."""
+        page = await self.entries(CostQuery(tenant=None))
+        return [(entry.tenant, entry.user, entry.state, entry.record) for entry in page.entries]
 
 
 def a_route(script, rates=RATES, **fields) -> Route:
@@ -71,7 +78,7 @@ async def test_an_answer_is_priced_exactly_and_told_before_its_end():
     assert record.cost == Decimal("0.002") == ctx.budget.spent() == ctx.account.tally.spent
     assert (record.outcome, record.accepted, record.purpose, record.model) == ("ok", True, "final", "gpt-test")
     assert (record.provider, record.rates, record.run_id) == ("openai", RATES, "test-run")
-    assert ledger.rows == [("test", None, record)]
+    assert await ledger.rows() == [("test", None, "settled", record)]
     assert (ctx.budget.calls, ctx.budget.held()) == (1, 0)
 
 
@@ -88,7 +95,8 @@ async def test_a_stream_left_early_pays_for_what_arrived_before_control_returns(
     assert (record.outcome, record.accepted) == ("closed", True)
     assert record.usage == Usage(103, 2, estimated=True)
     assert ctx.budget.spent() == Decimal("0.000107") and ctx.budget.held() == 0
-    assert ledger.rows[0][2] is record
+    ((_, _, state, told),) = await ledger.rows()
+    assert (state, told) == ("settled", record)
 
 
 async def test_a_cancelled_call_pays_for_what_arrived():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar, overload
 
 from agentkit.calls.admission import Acquire, Admission
@@ -11,7 +13,7 @@ from agentkit.calls.binding import Binding
 from agentkit.calls.entry import Tools, Work, ask_work, new_run_id, placed, run_work
 from agentkit.calls.pool import ModelPool
 from agentkit.calls.stacks import default_chat_stack, default_tool_stack
-from agentkit.catalog import DEFAULT_CAPABILITIES, DEFAULT_PRICES, CapabilityTable
+from agentkit.catalog import DEFAULT_CAPABILITIES, DEFAULT_PRICES, CapabilityTable, load_prices
 from agentkit.cognition import DEFAULT_MAX_TURNS, RunStream
 from agentkit.core.contracts import (
     AgentResult,
@@ -41,7 +43,8 @@ from agentkit.core.runtime.metering.budget import Budget
 from agentkit.core.runtime.metering.quota import Quota
 from agentkit.core.runtime.services import Services
 from agentkit.core.runtime.telemetry.masking import ArgumentMasker, Masker, ResultMasker
-from agentkit.errors import ConfigurationError
+from agentkit.durable import PatientLedger
+from agentkit.errors import ConfigurationError, StoreError
 from agentkit.observe import OtelTrace
 from agentkit.stores import Store, open_store
 
@@ -57,17 +60,18 @@ class CallRuntime:
 
     It owns pooled clients, the store it opened and the adapters it was given, and closes them when the block ends;
     a call outside the block holds them for that call alone. `budget` is one budget for the runtime's life and `quota`
-    one per tenant: contexts and calls may add their own, and all of them apply. `store` is "sqlite:FILE", "memory:"
-    or a Store; suspended runs are kept in memory when it is left out. `timeouts` hold for bindings without their own;
-    `retry` says how failed attempts are repeated, `breaker` when a failing server is left alone (None: never), `hedge`
-    when a second request is sent beside a slow one (None: never). Further layers go between policy and retry.
+    one per tenant: contexts and calls may add their own, and all of them apply. `store` is "sqlite:FILE", "memory:",
+    "postgresql://..." or a Store; suspended runs are kept in memory when it is left out. `pricing` is a price table or
+    its TOML file. `timeouts` hold for bindings without their own; `retry` says how failed attempts are repeated,
+    `breaker` when a failing server is left alone (None: never), `hedge` when a second request is sent beside a slow
+    one (None: never). Further layers go between policy and retry.
     """
 
     def __init__(
         self,
         *,
         adapters: Mapping[str, ModeAdapter] | None = None,
-        pricing: PriceSource | None = None,
+        pricing: PriceSource | str | Path | None = None,
         capabilities: CapabilityTable = DEFAULT_CAPABILITIES,
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008
         breaker: BreakerPolicy | None = BreakerPolicy(),  # noqa: B008
@@ -87,7 +91,7 @@ class CallRuntime:
         chat_middleware: Sequence[ChatMiddleware] = (),
         tool_middleware: Sequence[ToolMiddleware] = (),
     ) -> None:
-        prices = DEFAULT_PRICES if pricing is None else pricing
+        prices = _prices(pricing)
         self.budget = budget
         self.quota = quota
         self._pool = ModelPool(
@@ -100,6 +104,7 @@ class CallRuntime:
         )
         self._owns_store = not isinstance(store, Store)
         self._store = store if isinstance(store, Store) else open_store(store or "memory:")
+        self._ledger = PatientLedger(self._store.ledger)
         invoker = Invoker(
             chat_middleware=default_chat_stack(
                 prices,
@@ -133,7 +138,7 @@ class CallRuntime:
         if given.checkpointer is None:
             changes["checkpointer"] = self._store.run_log
         if given.ledger is None and self._store.durable:
-            changes["ledger"] = self._store.ledger
+            changes["ledger"] = self._ledger
         if not given.traced:
             changes["trace"] = self._trace
         if self._masker is not None:
@@ -154,6 +159,8 @@ class CallRuntime:
             return
         self._closed = True
         await self._pool.aclose()
+        with suppress(StoreError):  # it is logged with every end that is kept
+            await self._ledger.flush()
         if self._owns_store:
             await self._store.aclose()
 
@@ -383,3 +390,9 @@ class CallRuntime:
     def _check_open(self) -> None:
         if self._closed:
             raise ConfigurationError("This CallRuntime is closed; make a new one.")
+
+
+def _prices(pricing: PriceSource | str | Path | None) -> PriceSource:
+    if pricing is None:
+        return DEFAULT_PRICES
+    return load_prices(pricing) if isinstance(pricing, (str, Path)) else pricing

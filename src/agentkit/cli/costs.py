@@ -34,8 +34,7 @@ async def costs_command(options: argparse.Namespace) -> int:
         since=None if options.since is None else _moment(options.since, "--since"),
         until=None if options.until is None else _moment(options.until, "--until", ends=True),
     )
-    if not options.store.startswith(("postgres:", "postgresql:")) and not _file(options.store).exists():
-        raise ConfigurationError(f"--store {options.store}: there is no such file; name the store of your runtime.")
+    _check_exists(options.store)
     store = open_store(options.store)
     try:
         sums = await store.ledger.totals(query)
@@ -43,11 +42,15 @@ async def costs_command(options: argparse.Namespace) -> int:
         await store.aclose()
     print({"json": _as_json, "csv": _as_csv, "table": _as_table}[options.format](by, sums), flush=True)
     if options.plot is not None:
-        labels = [" · ".join(part or "-" for part in total.key) or "everything" for total in sums]
-        amounts = [total.known_cost for total in sums]
-        Path(options.plot).write_text(bars_svg(labels, amounts, f"Dollars by {', '.join(by) or 'nothing'}"), "utf-8")
-        print(f"drawn to {options.plot}", file=sys.stderr)
+        _draw(Path(options.plot), by, sums)
     return 0
+
+
+def _draw(picture: Path, by: Sequence[str], sums: Sequence[CostSum]) -> None:
+    labels = [" · ".join(part or "-" for part in total.key) or "everything" for total in sums]
+    title = f"Dollars by {', '.join(by)}" if by else "Dollars"
+    picture.write_text(bars_svg(labels, [total.known_cost for total in sums], title), "utf-8")
+    print(f"drawn to {picture}", file=sys.stderr)
 
 
 def _dimensions(text: str) -> tuple[CostDimension, ...]:
@@ -68,8 +71,10 @@ def _moment(text: str, option: str, *, ends: bool = False) -> datetime:
     return moment + timedelta(days=1) if ends and len(text) == len("2026-12-01") else moment
 
 
-def _file(store: str) -> Path:
-    return Path(store.removeprefix("sqlite:"))
+def _check_exists(store: str) -> None:
+    """Raise ConfigurationError for a file that is not there: asking makes none."""
+    if not store.startswith(("postgres:", "postgresql:")) and not Path(store.removeprefix("sqlite:")).exists():
+        raise ConfigurationError(f"--store {store}: there is no such file; name the store of your runtime.")
 
 
 def _row(total: CostSum) -> list[str]:

@@ -15,6 +15,7 @@ _LABELS = 260
 _BARS = 420
 _AMOUNTS = 160
 _TOP = 44
+_FONT = 'font-family="sans-serif" font-size="13"'
 
 
 def bars_svg(labels: Sequence[str], amounts: Sequence[Decimal], title: str) -> str:
@@ -23,8 +24,7 @@ def bars_svg(labels: Sequence[str], amounts: Sequence[Decimal], title: str) -> s
     height = _TOP + _ROW * max(1, len(labels)) + 12
     width = _LABELS + _BARS + _AMOUNTS
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        'font-family="sans-serif" font-size="13">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" {_FONT}>',
         f'<rect width="{width}" height="{height}" fill="white"/>',
         f'<text x="12" y="26" font-size="16">{escape(title)}</text>',
     ]

@@ -129,7 +129,8 @@ def _usage(pairs: list[str]) -> Usage:
             tokens[name] = int(amount)
         else:
             units[name] = int(amount) if amount == int(amount) else amount
-    return Usage(*(tokens.get(name, 0) for name in _TOKENS), units=tuple(sorted(units.items())))
+    read, output, cached, written, hour = (tokens.get(name, 0) for name in _TOKENS)
+    return Usage(read, output, cached, written, hour, units=tuple(sorted(units.items())))
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:

@@ -45,6 +45,7 @@ async def execute(
             return again
         owned = True
     ctx = ctx.branch()
+    ctx.agent = job.agent
     slot = RunSlot(ctx, durable=durable)
     await slot.start(owned=owned)
     if not ctx.path:
@@ -81,6 +82,7 @@ async def resume(
         raise RunConflict(f"Run {ctx.correlation_id!r} belongs to agent {state.agent!r}, not to {job.agent!r}.")
     _count(ctx, state)
     ctx = ctx.branch(state=state.account)
+    ctx.agent = job.agent
     ctx.account.behind = state.opened
     ctx.decisions = {**ctx.decisions, **given}
     ctx.turn = state.turn

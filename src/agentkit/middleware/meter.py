@@ -35,9 +35,10 @@ from agentkit.core.contracts import (
 )
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.layers import run_context
-from agentkit.core.runtime.metering.attempt import Attempt, admit, charge, settle, to_ledger
+from agentkit.core.runtime.metering.attempt import Attempt, admit, charge, settle
 from agentkit.core.runtime.metering.ending import never_accepted, outcome_of, plausible, usage_of
 from agentkit.core.runtime.metering.estimate import message_tokens
+from agentkit.core.runtime.metering.ledgered import begin, end
 from agentkit.errors import MeterExceeded, StreamBroken, UnpricedModel
 
 __all__ = ["MeterLayer", "meter"]
@@ -79,9 +80,9 @@ class MeterLayer:
     ) -> AsyncGenerator[ChatEvent, None]:
         """Yield the attempt's events, and AttemptEnded before the last one or before its error."""
         attempt = self._open(call)
-        if attempt.limiting or attempt.ctx.actor_budget is not None:
-            self._prepare(attempt)
-            await admit(attempt)
+        ctx = attempt.ctx
+        if attempt.limiting or ctx.actor_budget is not None or ctx.services.ledger is not None:
+            await self._begin(attempt)
         events = call_next(attempt.call)
         try:
             async for event in events:
@@ -110,8 +111,8 @@ class MeterLayer:
                 yield AttemptEnded(cut)
             raise
         finally:
-            if attempt.record is not None and attempt.ctx.services.ledger is not None:
-                await to_ledger(attempt.ctx, attempt.record)
+            if attempt.opened is not None:
+                await end(attempt, attempt.opened)
 
     def _open(self, call: Call[ChatRequest]) -> Attempt:
         ctx = run_context(call)
@@ -119,6 +120,13 @@ class MeterLayer:
         meters = ctx.all_meters
         limiting = [each for each in meters if not getattr(each, "unlimited", False)]
         return Attempt(call, ctx, meters, limiting, rates, ctx.services.clock.now())
+
+    async def _begin(self, attempt: Attempt) -> None:
+        """Ask everybody who may refuse; the ledger comes last, since it writes down that the attempt begins."""
+        if attempt.limiting or attempt.ctx.actor_budget is not None:
+            self._prepare(attempt)
+            await admit(attempt)
+        await begin(attempt)
 
     def _prepare(self, attempt: Attempt) -> None:
         """Refuse what cannot be priced or has nothing left, and put the bound to reserve on the call."""

@@ -226,7 +226,7 @@ def _row(entry: LedgerEntry) -> tuple[object, ...]:
         record.purpose,
         entry.at,
         entry.state,
-        record.known_cost,
+        record.at_least,
         entry.complete,
         record.accepted and entry.state == "settled",
         usage.estimated,

@@ -78,8 +78,6 @@ def move_in(db: sqlite3.Connection, old: Sequence[tuple[object, ...]]) -> None:
     """Write the rows of the first schema, which held settled attempts only."""
     for number, tenant, user, at, data in old:
         record = decode_data(data, "cost_record", CostRecord)  # type: ignore[arg-type]
-        if record.cost is not None:
-            record = replace(record, known_cost=record.cost)
         entry = LedgerEntry(
             tenant=str(tenant),
             record=record,
@@ -103,7 +101,7 @@ def _row(entry: LedgerEntry) -> tuple[object, ...]:
         record.purpose,
         to_text(entry.at),
         entry.state,
-        f"{record.known_cost:f}",
+        f"{record.at_least:f}",
         entry.complete,
         record.accepted and entry.state == "settled",
         usage.estimated,

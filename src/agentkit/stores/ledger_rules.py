@@ -46,9 +46,9 @@ def settled(standing: SharedSpend, hold: Decimal, entry: LedgerEntry, *, lost: b
     """Return what stands once an attempt is over: its cost is spent, its bound stays uncertain when it has none."""
     record = entry.record
     after = standing if lost else released(standing, hold)
-    after = replace(after, spent=add_money(after.spent, record.known_cost))
+    after = replace(after, spent=add_money(after.spent, record.at_least))
     if record.cost is None and record.accepted:
-        rest = max(ZERO, subtract_money(hold, record.known_cost))
+        rest = max(ZERO, subtract_money(hold, record.at_least))
         after = replace(after, uncertain=add_money(after.uncertain, rest))
     return after
 
@@ -106,7 +106,7 @@ def _plus(total: CostSum, entry: LedgerEntry) -> CostSum:
         output_tokens=total.output_tokens + (usage.output_tokens or 0),
         cache_read_tokens=total.cache_read_tokens + (usage.cache_read_tokens or 0),
         cache_write_tokens=total.cache_write_tokens + (usage.cache_write_tokens or 0),
-        known_cost=add_money(total.known_cost, record.known_cost),
+        known_cost=add_money(total.known_cost, record.at_least),
         incomplete=total.incomplete + (not entry.complete),
         unknown=total.unknown + unknown,
         estimated=total.estimated + usage.estimated,

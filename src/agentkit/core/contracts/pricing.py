@@ -129,6 +129,11 @@ class CostRecord(Struct, frozen=True, kw_only=True):
     raw_usage: JsonObject | None = None
     physical: bool = True
 
+    @property
+    def at_least(self) -> Decimal:
+        """Return the dollars, or the lower bound of those that are not known."""
+        return self.known_cost if self.cost is None else self.cost
+
 
 class Charge(Struct, frozen=True):
     """A meter's verdict. `spent` and `remaining` are dollars; `remaining` None means no ceiling.

@@ -72,6 +72,7 @@ class RunContext:
         "_names",
         "account",
         "actor_budget",
+        "agent",
         "autonomy",
         "budget",
         "cancel",
@@ -129,6 +130,7 @@ class RunContext:
         self.sink: EventSink | None = None
         self.span: SpanPort | None = None
         self.turn = 0
+        self.agent = ""
         self.resuming = False
         self.decisions: Mapping[str, Decision] = {}
         self._names: dict[str, int] | None = None
@@ -229,6 +231,7 @@ class RunContext:
         copy.sink = self.sink
         copy.span = self.span
         copy.turn = self.turn
+        copy.agent = self.agent
         copy.resuming = self.resuming
         copy.decisions = self.decisions
         copy._names = self._names

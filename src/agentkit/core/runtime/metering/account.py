@@ -73,9 +73,8 @@ class Tally:
         self.usage = total_usage(self.usage, [record.usage for record in records])
         self.calls += sum([record.accepted for record in records])
         self.version += len(records)
-        known = [record.cost for record in records if record.cost is not None]
-        self.unpriced += len(records) - len(known)
-        self.spent = reduce(add_money, known, self.spent)
+        self.unpriced += sum([record.cost is None for record in records])
+        self.spent = reduce(add_money, [record.at_least for record in records], self.spent)
 
     def replace(self, old: AccountState, new: AccountState) -> None:
         """Count `new` where `old` was counted before."""

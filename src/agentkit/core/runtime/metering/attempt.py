@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from decimal import Decimal
 
 from msgspec import Struct
 
-from agentkit.catalog import cost
+from agentkit.catalog import assess, cost
 from agentkit.core.contracts import (
     ZERO,
     AssistantMessage,
@@ -26,10 +25,9 @@ from agentkit.core.contracts import (
 from agentkit.core.runtime.context import RunContext
 from agentkit.errors import MeterExceeded
 
-__all__ = ["Attempt", "admit", "charge", "settle", "to_ledger"]
+__all__ = ["Attempt", "admit", "charge", "give_back", "row", "settle"]
 
 _LOG = logging.getLogger("agentkit")
-_LEDGER_GRACE = 5.0  # seconds
 _NOTHING = Usage()
 _NO_ANSWER = ChatResponse(AssistantMessage())
 
@@ -48,6 +46,7 @@ class Attempt(Struct):
     started: bool = False
     visible: bool = False
     record: CostRecord | None = None
+    opened: LedgerEntry | None = None  # its row in the ledger while it runs
     foreign: Sequence[Meter] = ()  # those that know no `settle` and are waited for, after all others
 
 
@@ -62,17 +61,22 @@ async def admit(attempt: Attempt) -> None:
                 raise MeterExceeded(verdict.reason, axis=verdict.axis, suspends=True)
             passed.append(each)
     except BaseException:
-        for each in reversed(passed):
-            release = getattr(each, "release", None)
-            if release is not None:
-                release(attempt.call)
+        give_back(attempt, passed)
         raise
+
+
+def give_back(attempt: Attempt, meters: Sequence[Meter]) -> None:
+    """Give back what these meters reserved, in reverse: the attempt never began."""
+    for each in reversed(meters):
+        release = getattr(each, "release", None)
+        if release is not None:
+            release(attempt.call)
 
 
 def settle(attempt: Attempt, outcome: Outcome, usage: Usage | None, response: ChatResponse | None = None) -> CostRecord:
     """Book the attempt everywhere, but for the meters that have to be waited for: those become `foreign`."""
     call, ctx = attempt.call, attempt.ctx
-    record = attempt.record = _row(attempt, outcome, usage, response)
+    record = attempt.record = row(attempt, outcome, usage, response)
     ctx.record(record)
     if ctx.actor_budget is not None and usage is not None:
         ctx.actor_budget.charge(usage, record.cost, steps=1 if record.accepted else 0)
@@ -107,25 +111,14 @@ async def charge(attempt: Attempt, record: CostRecord) -> CostRecord:
     return record
 
 
-async def to_ledger(ctx: RunContext, record: CostRecord) -> None:
-    """Append the row to the ledger, when there is one; a ledger that fails is logged."""
-    ledger = ctx.services.ledger
-    if ledger is None:
-        return
-    try:
-        async with asyncio.timeout(_LEDGER_GRACE):
-            scope = ctx.scope
-            entry = LedgerEntry(
-                tenant=scope.tenant, record=record, at=ctx.services.clock.wall(), user=scope.user, session=scope.session
-            )
-            await ledger.settle([entry])
-    except Exception:
-        _LOG.exception("The ledger lost call %s of run %s", record.call_id, record.run_id)
-
-
-def _row(attempt: Attempt, outcome: Outcome, usage: Usage | None, response: ChatResponse | None) -> CostRecord:
+def row(attempt: Attempt, outcome: Outcome, usage: Usage | None, response: ChatResponse | None = None) -> CostRecord:
+    """Return the attempt's priced row; a usage of None stands for one that provably did not run."""
     call, ctx, route = attempt.call, attempt.ctx, attempt.call.route
     answered = response if response is not None else _NO_ANSWER
+    price = ZERO if usage is None else _price(attempt.rates, usage)
+    known = price
+    if known is None:
+        known = ZERO if usage is None or attempt.rates is None else assess(attempt.rates, usage).known
     return CostRecord(
         run_id=ctx.correlation_id,
         path=ctx.path,
@@ -136,7 +129,9 @@ def _row(attempt: Attempt, outcome: Outcome, usage: Usage | None, response: Chat
         model=answered.model if route is None or not route.model else route.model,
         outcome=outcome,
         usage=_NOTHING if usage is None else usage,
-        cost=ZERO if usage is None else _price(attempt.rates, usage),
+        cost=price,
+        known_cost=known,
+        agent=ctx.agent,
         rates=attempt.rates,
         service_tier=answered.service_tier,
         seconds=ctx.services.clock.now() - attempt.began,

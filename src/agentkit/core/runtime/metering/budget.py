@@ -45,6 +45,7 @@ class Budget:
     Landing exactly on a ceiling passes. Without `strict` the overshoot is at most the calls in flight; with it the
     output cap of each request is lowered to what fits. `on_exceeded` "raise" raises MeterExceeded, "stop" returns
     a verdict that is not ok. `mode="observe"` only records. `spent_usd=None` means that earlier spend is unknown.
+    `shared` names a ceiling that all workers over the same store keep together, such as "acme/2026-12".
 
     Raises MoneyPrecisionError for a ceiling that money cannot hold, ConfigurationError for other bad limits.
     """
@@ -68,6 +69,7 @@ class Budget:
         strict: bool = False,
         max_wait: float = 30.0,
         mode: Literal["enforce", "observe"] = "enforce",
+        shared: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.limits = Ceilings(
@@ -87,6 +89,11 @@ class Budget:
         self.mode = choice("Budget", "mode", mode, ("enforce", "observe"))
         self.strict = strict
         self.max_wait = max_wait
+        if shared is not None and (not shared or max_cost_usd is None):
+            raise ConfigurationError(
+                f"Budget(shared={shared!r}): pass a key, such as 'acme/2026-12', together with max_cost_usd."
+            )
+        self.shared = shared
         self._clock = clock
         spent = ZERO if spent_usd is None else to_money(spent_usd)
         whole("Budget", "calls", calls, 0)

@@ -1,0 +1,103 @@
+"""An attempt in the ledger: told before it begins, held under shared ceilings, and told again when it is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from decimal import Decimal
+
+from msgspec.structs import replace
+
+from agentkit.core.contracts import ZERO, LedgerEntry, LedgerStore, SharedCeiling, SharedRefusal, Usage, render_money
+from agentkit.core.runtime.metering.attempt import Attempt, give_back, row
+from agentkit.errors import ConfigurationError, MeterExceeded
+
+__all__ = ["begin", "end"]
+
+_LOG = logging.getLogger("agentkit")
+_GRACE = 5.0  # seconds a ledger has for the end of an attempt
+_UNKNOWN = Usage(None, None)
+_FIRST_LOOK = 0.02  # seconds until a full ceiling is looked at again, doubled each time
+_LAST_LOOK = 1.0
+
+
+async def begin(attempt: Attempt) -> None:
+    """Write down that the attempt begins, and hold its bound under the ceilings that workers share.
+
+    What fits only once other attempts are over is waited for, at most the budget's `max_wait` and the deadline. When
+    the ledger refuses, or cannot write, nothing is sent and every meter gets its reservation back: raises
+    MeterExceeded, or the store's error.
+    """
+    ledger, ctx = attempt.ctx.services.ledger, attempt.ctx
+    shared = [each for each in attempt.limiting if getattr(each, "shared", None)]
+    if ledger is None:
+        if shared:
+            give_back(attempt, attempt.limiting)
+            raise ConfigurationError(
+                f"Budget(shared={getattr(shared[0], 'shared')!r}) needs a ledger: pass store= to CallRuntime."  # noqa: B009
+            )
+        return
+    ceilings = [SharedCeiling(getattr(each, "shared"), getattr(each, "ceiling")()) for each in shared]  # noqa: B009
+    patience = min((float(getattr(each, "max_wait", 0.0)) for each in shared), default=0.0)
+    try:
+        record = replace(row(attempt, "ok", _UNKNOWN), cost=None, accepted=False)
+        opened = LedgerEntry(
+            tenant=ctx.scope.tenant,
+            record=record,
+            at=ctx.services.clock.wall(),
+            user=ctx.scope.user,
+            session=ctx.scope.session,
+            state="open",
+        )
+        refusal = await _admitted(attempt, ledger, opened, ceilings, patience)
+    except BaseException:
+        give_back(attempt, attempt.limiting)
+        raise
+    attempt.opened = opened
+    if refusal is not None:
+        give_back(attempt, attempt.limiting)
+        attempt.opened = None
+        stops = any(getattr(each, "on_exceeded", "raise") == "stop" for each in shared)
+        raise MeterExceeded(_said(refusal, _hold(attempt)), axis="cost", suspends=stops)
+
+
+async def end(attempt: Attempt, opened: LedgerEntry) -> None:
+    """Tell the ledger how the attempt ended; a ledger that cannot write is logged, the answer is kept."""
+    ledger, record = attempt.ctx.services.ledger, attempt.record
+    if ledger is None or record is None:
+        return
+    try:
+        async with asyncio.timeout(_GRACE):
+            await ledger.settle([replace(opened, record=record, state="settled")])
+    except Exception:
+        _LOG.exception("The ledger lost call %s of run %s", record.call_id, record.run_id)
+
+
+async def _admitted(
+    attempt: Attempt, ledger: LedgerStore, opened: LedgerEntry, ceilings: list[SharedCeiling], patience: float
+) -> SharedRefusal | None:
+    clock, left = attempt.ctx.services.clock, attempt.ctx.remaining_time()
+    until = clock.now() + (patience if left is None else min(patience, left))
+    look = _FIRST_LOOK
+    while True:
+        refusal = await ledger.begin(opened, hold=_hold(attempt), ceilings=ceilings)
+        if refusal is None or not refusal.in_flight or clock.now() >= until:
+            return refusal
+        await clock.sleep(min(look, max(0.0, until - clock.now())))
+        look = min(2 * look, _LAST_LOOK)
+
+
+def _hold(attempt: Attempt) -> Decimal:
+    quote = attempt.call.quote
+    return ZERO if quote is None or quote.cost is None else quote.cost
+
+
+def _said(refusal: SharedRefusal, hold: Decimal) -> str:
+    standing, ceiling = refusal.standing, refusal.ceiling
+    parts = [f"spent ${render_money(standing.spent)}"]
+    parts += [f"in flight ${render_money(standing.held)}"] if standing.held else []
+    parts += [f"uncertain ${render_money(standing.uncertain)}"] if standing.uncertain else []
+    return (
+        f"a bound of ${render_money(hold)} does not fit under ${render_money(ceiling.dollars)} shared as "
+        f"{ceiling.key!r} ({', '.join(parts)})"
+    )
