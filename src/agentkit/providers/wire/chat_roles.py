@@ -24,23 +24,23 @@ _BETWEEN: Final = AssistantMessage("OK.")
 
 def arranged(messages: Sequence[Message], profile: Profile, changes: list[Adjustment]) -> Sequence[Message]:
     """Return the messages in the profile's order; the very same sequence where nothing is to be done."""
-    given = messages
-    if profile.empty_assistant == "drop":
-        messages = _without_empty(messages)
-        if len(messages) < len(given):
-            _tell(changes, "empty answers", f"{profile.name} refuses them; left out")
+    if profile.empty_assistant == "drop" and _has_empty(messages):
+        messages = [message for message in messages if not _is_empty(message)]
+        _tell(changes, "empty answers", f"{profile.name} refuses them; left out")
     if profile.roles in ("system_first", "alternate"):
-        before, messages = messages, _system_first(messages)
-        if sum(isinstance(one, UserMessage) for one in messages) > sum(isinstance(one, UserMessage) for one in before):
+        first = _systems_at_start(messages)
+        later = _has_system(messages, first)
+        if later:
             _tell(changes, "system messages", f"{profile.name} takes them at the start; later ones went as the user's")
+        if later or first > 1:
+            messages = _system_first(messages, first)
     if profile.roles == "alternate":
-        messages = _joined(messages)
-    elif profile.roles == "assistant_after_tools":
-        before, messages = messages, _answered(messages)
-        if len(messages) > len(before):
-            _tell(
-                changes, "messages after results", f"{profile.name} wants an answer before them; {_BETWEEN.content!r}"
-            )
+        return _joined(messages)
+    if profile.roles == "assistant_after_tools" and (places := _places_after_results(messages)):
+        messages = list(messages)
+        for place in reversed(places):
+            messages.insert(place, _BETWEEN)
+        _tell(changes, "messages after results", f"{profile.name} wants an answer before them; {_BETWEEN.content!r}")
     return messages
 
 
@@ -48,30 +48,50 @@ def _tell(changes: list[Adjustment], what: str, why: str) -> None:
     changes.append(Adjustment("history", what, why))
 
 
-def _without_empty(messages: Sequence[Message]) -> Sequence[Message]:
-    if not any(isinstance(message, AssistantMessage) and _is_empty(message) for message in messages):
-        return messages
-    return [message for message in messages if not (isinstance(message, AssistantMessage) and _is_empty(message))]
+def _has_empty(messages: Sequence[Message]) -> bool:
+    for message in messages:  # a generator costs several times a loop, at every turn
+        if type(message) is AssistantMessage and not message.content and not message.tool_calls:
+            return True
+    return False
 
 
-def _is_empty(message: AssistantMessage) -> bool:
-    return not message.content and not message.tool_calls
+def _is_empty(message: Message) -> bool:
+    return isinstance(message, AssistantMessage) and not message.content and not message.tool_calls
 
 
-def _system_first(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return one system message at the start, and what comes later in its place as the user's."""
+def _systems_at_start(messages: Sequence[Message]) -> int:
     first = 0
     while first < len(messages) and isinstance(messages[first], SystemMessage):
         first += 1
-    later = any(isinstance(message, SystemMessage) for message in messages[first:])
-    if first <= 1 and not later:
-        return messages
+    return first
+
+
+def _has_system(messages: Sequence[Message], start: int) -> bool:
+    for message in messages[start:]:  # noqa: SIM110
+        if type(message) is SystemMessage:
+            return True
+    return False
+
+
+def _system_first(messages: Sequence[Message], first: int) -> Sequence[Message]:
+    """Return one system message at the start, and what comes later in its place as the user's."""
     texts = [message.content for message in messages[:first] if isinstance(message, SystemMessage)]
     start = [SystemMessage("\n\n".join(texts))] if texts else []
     rest = [
         UserMessage(message.content) if isinstance(message, SystemMessage) else message for message in messages[first:]
     ]
     return [*start, *rest]
+
+
+def _places_after_results(messages: Sequence[Message]) -> list[int]:
+    """Return where the user speaks right after a tool's result."""
+    places: list[int] = []
+    after = False
+    for place, message in enumerate(messages):
+        if after and type(message) is UserMessage:
+            places.append(place)
+        after = type(message) is ToolMessage
+    return places
 
 
 def _joined(messages: Iterable[Message]) -> Sequence[Message]:
@@ -100,13 +120,3 @@ def _together(first: str | tuple[Part, ...], second: str | tuple[Part, ...]) -> 
 
 def _parts(content: str | tuple[Part, ...]) -> tuple[Part, ...]:
     return (TextPart(content),) if isinstance(content, str) else content
-
-
-def _answered(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages with a short answer wherever the user speaks right after a tool's result."""
-    arranged: list[Message] = []
-    for message in messages:
-        if isinstance(message, UserMessage) and arranged and isinstance(arranged[-1], ToolMessage):
-            arranged.append(_BETWEEN)
-        arranged.append(message)
-    return arranged
