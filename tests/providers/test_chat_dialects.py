@@ -288,3 +288,32 @@ def test_usage_as_each_server_spells_it(profile: str, usage: dict[str, Any], exp
     """Reasoning that a server counts beside its output is output here; cached tokens are found under all their names."""
     response = answered(profile, delta(content="x"), delta("stop"), {"choices": [], "usage": usage})
     assert response.usage == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reasoning", "content"),
+    [
+        ("<think>hm <b>\n</think>\n\nYes.</think>", "hm <b>\n", "Yes.</think>"),
+        (" \n<think>é</think>Ja", "é", "Ja"),
+        ("<think></think>\n\nYes", "", "Yes"),
+        ("<think>never closed </thi", "never closed </thi", ""),
+        ("<thin", "", "<thin"),
+        ("Say <think>no</think>", "", "Say <think>no</think>"),
+        ("<thinker> is", "", "<thinker> is"),
+    ],
+)
+def test_reasoning_between_tags(text: str, reasoning: str, content: str) -> None:
+    """Where the profile says so, what stands between the tags at the start is reasoning, cut wherever the pieces are."""
+    asked = Asked(model="m", endpoint="e", think_tags=True)
+    for size in (1, 3, 50):
+        decoder = chat_decoder(asked)
+        for start in range(0, len(text), size):
+            decoder.feed(sse(delta(content=text[start : start + size])))
+        decoder.feed(sse(delta("stop")) + sse("[DONE]"))
+        last = decoder.end()[-1]
+        assert isinstance(last, ChatEnd)
+        assert (last.response.message.reasoning, last.response.message.content) == (reasoning, content)
+    whole = {"choices": [{"message": {"content": text}, "finish_reason": "stop"}]}
+    last = chat_decoder(asked).whole(json.dumps(whole).encode())[-1]
+    assert isinstance(last, ChatEnd)
+    assert (last.response.message.reasoning, last.response.message.content) == (reasoning, content)

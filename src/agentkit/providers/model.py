@@ -238,6 +238,7 @@ class HttpModel:
             after_tools=isinstance(guarded.messages[-1], ToolMessage),
             echo=profile.echo,
             output_is_rest=profile.output_is_rest,
+            think_tags=profile.think_tags,
             report_model=profile.reports_model,
             adjustments=adjustments,
         )

@@ -59,8 +59,10 @@ class Profile(Struct, frozen=True, kw_only=True):
     Chat Completions has it.
 
     What comes back. `output_is_rest` counts as output all tokens that are not input, for a server that leaves reasoning
-    out of its completion tokens; `reports_model` False ignores the model name in answers; `keeps_connections` False
-    asks for a new connection each time, for a server that closes them without saying so.
+    out of its completion tokens; `think_tags` tells what stands between <think> and </think> at the start of a chat
+    answer as reasoning, for a server that leaves it in the text; `reports_model` False ignores the model name in
+    answers; `keeps_connections` False asks for a new connection each time, for a server that closes them without saying
+    so.
     """
 
     name: str
@@ -94,6 +96,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     roles: Roles = "any"
     echo: Echo = ""
     output_is_rest: bool = False
+    think_tags: bool = False
     reports_model: bool = True
     keeps_connections: bool = True
     output_parts: bool = False

@@ -122,12 +122,15 @@ class ChatDecoder:
         if (rest := self._sse.rest()).strip() and not self.done:
             self._read_frame(rest, events)
         fold = self._fold
-        fold.flush(events)
+        self._flush(events)
         if fold.asked.echo == "content" and fold.reasoning:
             owner = (fold.asked.endpoint, fold.asked.model)
             fold.opaque.append(OpaqueItem(owner, ECHO_KIND, "".join(fold.reasoning)))
         events += fold.end(_REASONS, self.usage())
         return events
+
+    def _flush(self, events: list[ChatEvent]) -> None:
+        self._fold.flush(events)
 
     def usage(self) -> Usage:
         """Return the last value of each number; what never came is unknown."""

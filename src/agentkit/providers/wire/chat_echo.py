@@ -12,6 +12,7 @@ from agentkit.core.contracts import ChatEvent, JsonObject, JsonValue, OpaqueItem
 from agentkit.providers.profiles import Echo
 from agentkit.providers.wire.chat_decode import ECHO_KIND, ChatDecoder
 from agentkit.providers.wire.chat_shapes import NO_ERROR, CallPiece, Choice, Chunk, Delta, FullChunk
+from agentkit.providers.wire.chat_think import ThinkDecoder
 from agentkit.providers.wire.clean import read_json
 from agentkit.providers.wire.fold import Asked
 
@@ -73,8 +74,8 @@ class EchoDecoder(ChatDecoder):
                 self._signatures[place] = call["extra_content"]
         return super().whole(body)
 
-    def end(self) -> list[ChatEvent]:
-        """Return the last events; raises StreamBroken when no finish reason came."""
+    def _flush(self, events: list[ChatEvent]) -> None:
+        super()._flush(events)
         fold = self._fold
         data: JsonValue = None
         if fold.asked.echo == "details":
@@ -83,7 +84,6 @@ class EchoDecoder(ChatDecoder):
             data = [self._signatures.get(place) for place in range(len(fold.calls))]
         if data:
             fold.opaque.append(OpaqueItem((fold.asked.endpoint, fold.asked.model), ECHO_KINDS[fold.asked.echo], data))
-        return super().end()
 
     def _take(self, chunk: Chunk, data: bytes | JsonObject, events: list[ChatEvent]) -> None:
         self._named(chunk)
@@ -123,7 +123,9 @@ class EchoDecoder(ChatDecoder):
 
 def chat_decoder(asked: Asked) -> ChatDecoder:
     """Return the decoder for an answer, the plain one where nothing but its text goes back."""
-    return EchoDecoder(asked) if asked.echo in ("details", "signatures") else ChatDecoder(asked)
+    if asked.echo in ("details", "signatures"):
+        return EchoDecoder(asked)
+    return ThinkDecoder(asked) if asked.think_tags else ChatDecoder(asked)
 
 
 def sign_calls(calls: Sequence[JsonObject], signatures: JsonValue) -> None:

@@ -48,6 +48,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     after_tools: bool = False
     echo: Echo = ""
     output_is_rest: bool = False
+    think_tags: bool = False
     report_model: bool = True
     adjustments: tuple[Adjustment, ...] = ()
 
