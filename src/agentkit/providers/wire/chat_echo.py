@@ -39,7 +39,7 @@ class _Delta(Delta):
 
 
 class _Choice(Choice):
-    delta: _Delta | None = None
+    delta: _Delta | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 class _Chunk(FullChunk):
