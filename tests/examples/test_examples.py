@@ -96,3 +96,10 @@ async def test_official_clients_answer() -> None:
     async with LoopbackServer([hello, hello]) as server:
         texts = await load("official_clients").main(f"{server.url}/v1", server.url)
     assert texts == ["Hello from the server."] * 2
+
+
+async def test_the_ledgers_report_is_the_servers_bill() -> None:
+    """Fifty agents of five tenants on a failing server: the example compares both bills itself, to the last decimal."""
+    attempts, calls = await load("ledger_report").main()
+    assert calls == 100
+    assert attempts > calls
