@@ -6,7 +6,9 @@ import logging
 import traceback
 from contextlib import aclosing
 
+import httpx
 import pytest
+from msgspec.structs import replace
 
 from agentkit.core.contracts import (
     Call,
@@ -22,7 +24,7 @@ from agentkit.errors import AuthFailed, ConfigurationError, StreamBroken
 from agentkit.providers.model import HttpModel, build_model
 from agentkit.providers.profiles import PROFILES, find_profile
 from agentkit.testing.loopback import HttpAnswer, LoopbackServer
-from agentkit.testing.turns import Turn
+from agentkit.testing.turns import Turn, write_turn
 
 KEY = "sk-loopback-0123456789"
 
@@ -130,6 +132,56 @@ async def test_b118_the_key_shows_nowhere() -> None:
         assert error.__cause__ is error.__context__ is None
         assert KEY not in repr(vars(error)) + repr(model)
     assert unreached.value.accepted is False
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "path"),
+    [
+        ("https://mine.openai.azure.com/openai/v1", "azure-key-1", "/openai/v1/chat/completions"),
+        (
+            "https://mine.openai.azure.com/openai/deployments/d?api-version=2026-01-01",
+            "azure-key-1",
+            "/openai/deployments/d/chat/completions?api-version=2026-01-01",
+        ),
+        ("https://azure.example.test/openai/v1", None, "/openai/v1/chat/completions"),
+        ("http://mine.openai.azure.com/openai/v1", None, "/openai/v1/chat/completions"),
+        ("https://evil-openai.azure.com.example.test/v1", None, "/v1/chat/completions"),
+    ],
+)
+async def test_azure_by_address(monkeypatch: pytest.MonkeyPatch, url: str, key: str | None, path: str) -> None:
+    """Azure's key goes in its own header and to Azure's own hosts over TLS only; a version stays in the address."""
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", "azure-key-1")
+    sent: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(request)
+        return httpx.Response(200, content=write_turn(Turn(text="hi"), "chat", stream=False)[0])
+
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as client:
+        await answer_of(build_model(find_profile("azure"), base_url=url, client=client))
+    (request,) = sent
+    assert request.headers.get("api-key") == key
+    assert "authorization" not in request.headers
+    assert request.url.raw_path.decode() == path
+
+
+async def test_azure_needs_an_address() -> None:
+    """Without one, the error shows what it looks like."""
+    with pytest.raises(ConfigurationError, match=r"RESOURCE\.openai\.azure\.com/openai/v1"):
+        build_model(find_profile("azure"), api_key=KEY)
+
+
+async def test_b118_headers_of_ones_own_show_nowhere() -> None:
+    """B118: what a given client or profile authenticates with is masked like a key."""
+    told = b'{"error": {"message": "no: topsecret-one, topsecret-two"}}'
+    async with LoopbackServer([HttpAnswer(status=401, pieces=(told,))]) as server:
+        profile = replace(find_profile("vllm"), headers=(("x-team-token", "topsecret-one"),))
+        headers = {"authorization": "Bearer topsecret-two"}
+        async with httpx.AsyncClient(base_url=server.url, headers=headers) as client:
+            with pytest.raises(AuthFailed) as caught:
+                await answer_of(build_model(profile, client=client, base_url=server.url))
+    assert "topsecret" not in repr(vars(caught.value))
+    assert server.requests[0].headers["authorization"] == "Bearer topsecret-two"
 
 
 async def test_tools_through_a_schema_by_profile() -> None:

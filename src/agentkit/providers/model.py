@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import AsyncGenerator, Sequence
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec.structs import replace
@@ -22,13 +21,14 @@ from agentkit.core.contracts import (
     WireProtocol,
 )
 from agentkit.errors import BadRequest, ConfigurationError, ProviderError, StreamBroken
+from agentkit.providers.credentials import headers_of, is_own, key_of, secrets_of
 from agentkit.providers.exchange import drain, is_stream, read_failure, rest_of
 from agentkit.providers.history import Guarded, guard_history
 from agentkit.providers.learned import MOST_REFUSALS, Lesson, learn
 from agentkit.providers.names import wire_name, with_own_names
 from agentkit.providers.profiles import PROFILES, Profile, speaking
 from agentkit.providers.schema_tools import SchemaTools
-from agentkit.providers.transports.port import Headers, HttpResponse, HttpTransport
+from agentkit.providers.transports.port import HttpResponse, HttpTransport
 from agentkit.providers.transports.select import transport_for
 from agentkit.providers.transports.session import SessionPool
 from agentkit.providers.wire.codecs import CODECS, Writer
@@ -40,8 +40,6 @@ __all__ = ["HttpModel", "build_model"]
 
 _log = logging.getLogger(__name__)
 _CLOUDS = ("Azure", "Bedrock", "Vertex", "Foundry", "AWS")
-_NO_SECRETS = frozenset({"api-version"})  # parameters of an address that may show in an error
-_USER_AGENT = "agentkit"
 
 
 class HttpModel:
@@ -79,7 +77,7 @@ class HttpModel:
         self._capabilities = capabilities
         self._endpoint = transport.base_url
         self._origin = urlsplit(transport.base_url).netloc.rpartition("@")[2] or self.provider
-        self._headers = _headers(profile, key)
+        self._headers = headers_of(profile, key)
         self._secrets = (key or "", *secrets)
         self._writers: dict[str, Writer] = {}
         self._told: set[tuple[str, str]] = set()
@@ -304,7 +302,7 @@ def build_model(
         raise ConfigurationError(
             f"{profile.name} has no address of its own; pass base_url={profile.example_url or 'http://host:port/v1'!r}."
         )
-    own = _is_own(profile, transport.base_url)
+    own = is_own(profile, transport.base_url)
     cloud = bool(transport.protocols) and any(name in type(client).__name__ for name in _CLOUDS)
     elsewhere = "" if own else profile.cloud if cloud else profile.elsewhere
     dialect = PROFILES[elsewhere] if elsewhere else profile
@@ -319,52 +317,11 @@ def build_model(
     return HttpModel(
         dialect,
         transport,
-        key=_key(profile, api_key, own=own and not transport.brings_auth) if not transport.protocols else None,
+        key=key_of(profile, api_key, own=own and not transport.brings_auth) if not transport.protocols else None,
         capabilities=capabilities,
         provider=provider or profile.name,
         default_model=default_model,
         query=query,
         own_server=own or cloud,
-        secrets=[key for key in (api_key, getattr(client, "api_key", None)) if isinstance(key, str)]
-        + [value for name, value in parse_qsl(query) if name.lower() not in _NO_SECRETS],
+        secrets=secrets_of(profile, api_key, client, query),
     )
-
-
-def _key(profile: Profile, api_key: str | None, *, own: bool) -> str | None:
-    if api_key is not None:
-        if not api_key.strip() or not api_key.isascii() or any(sign.isspace() for sign in api_key.strip()):
-            raise ConfigurationError(f"api_key for {profile.name} is empty or holds characters that no key has.")
-        return api_key.strip()
-    if not own or not profile.key_variables:
-        return None
-    for name in profile.key_variables:
-        if found := os.environ.get(name, "").strip():
-            return found
-    names = " or ".join(profile.key_variables)
-    raise ConfigurationError(f"No key for {profile.name}: set the environment variable {names}, or pass api_key=.")
-
-
-def _headers(profile: Profile, key: str | None) -> Headers:
-    headers = Headers(profile.headers)
-    headers["content-type"] = "application/json"
-    headers["accept"] = "text/event-stream, application/json"
-    headers["accept-encoding"] = "identity"
-    headers["user-agent"] = _USER_AGENT
-    if not profile.keeps_connections:
-        headers["connection"] = "close"
-    if key is not None:
-        headers[profile.key_header] = f"Bearer {key}" if profile.key_header == "authorization" else key
-    return headers
-
-
-def _is_own(profile: Profile, url: str) -> bool:
-    """Return whether the address is the provider's, whose key may be sent there and whose prices apply."""
-    scheme, name, _ = _host(url)
-    if scheme == "https" and any((name or "").endswith(ending) for ending in profile.hosts):
-        return True
-    return bool(profile.base_url) and _host(url) == _host(profile.base_url)
-
-
-def _host(url: str) -> tuple[str, str | None, int | None]:
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname, parts.port
