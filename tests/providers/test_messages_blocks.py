@@ -266,6 +266,10 @@ def test_b15_pings_and_empty_pieces_say_nothing() -> None:
     )
     assert [event for event in events if isinstance(event, TextDelta)] == [TextDelta("Hi")]
     assert [type(event).__name__ for event in events] == ["ChatStart", "TextDelta", "ChatEnd"]
+    unannounced = told(*text(0, "Hi"), START, ends(), STOP)
+    assert [type(event).__name__ for event in unannounced] == ["ChatStart", "TextDelta", "ChatEnd"]
+    assert (response(unannounced).response_id, response(unannounced).usage) == ("msg_1", Usage(9, 5))
+    assert response(told(*text(0, "Hi"), ends(), STOP)).usage.input_tokens is None
 
 
 @pytest.mark.parametrize(

@@ -171,16 +171,16 @@ class MessagesDecoder:
             raise with_usage(error_of_body(body), self.usage())
 
     def _begin(self, message: JsonObject, events: list[ChatEvent]) -> None:
+        """Take what is known of the message; llama.cpp streams some answers without saying anything of it."""
         fold = self._fold
-        if fold.started:
-            return
-        fold.response_id = _text(message.get("id"))
-        fold.model = _text(message.get("model"))
+        fold.response_id = _text(message.get("id")) or fold.response_id
+        fold.model = _text(message.get("model")) or fold.model
         usage = message.get("usage")
         if isinstance(usage, dict):
             self._usage.count(usage)
         self._contain(message.get("container"))
-        events.append(fold.start())
+        if not fold.started:
+            events.append(fold.start())
 
     def _finish(self, delta: _Delta) -> None:
         self._fold.reason = delta.stop_reason or self._fold.reason
@@ -196,6 +196,8 @@ class MessagesDecoder:
 
     def _open(self, index: int, raw: Raw, events: list[ChatEvent]) -> None:
         given = self._json(raw)
+        if not self._fold.started:
+            self._begin({}, events)
         if index in self._by_index:
             self._close(index, events)
         block = self._by_index[index] = Block(given)
@@ -243,6 +245,8 @@ class MessagesDecoder:
 
     def _late(self, index: int, kind: str, events: list[ChatEvent]) -> Block:
         """Return a block for a piece that came without one; a call without its start has no name and will not run."""
+        if not self._fold.started:
+            self._begin({}, events)
         block = self._by_index[index] = Block.unannounced(kind)
         self._blocks.append(block)
         if kind == "input_json_delta":
