@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from agentkit.core.contracts import (
     ChatEvent,
@@ -21,6 +21,15 @@ from agentkit.providers.wire.clean import read_json, told_json
 from agentkit.providers.wire.failure import error_of_body
 from agentkit.providers.wire.fold import Asked, Fold, with_usage
 from agentkit.providers.wire.messages_blocks import BLOCKS_KIND, CONTAINER_KIND, Block, is_plain
+from agentkit.providers.wire.messages_shapes import (
+    AnyDelta,
+    Delta,
+    Event,
+    read_content,
+    read_event,
+    read_input,
+    read_piece,
+)
 from agentkit.providers.wire.messages_usage import MessagesUsage
 from agentkit.providers.wire.sse import SseReader, data_of
 
@@ -35,37 +44,10 @@ _REASONS: Final[dict[str, StopReason]] = {
     "pause_turn": "pause",
     "refusal": "refusal",
 }
+_PIECE = b"event: content_block_delta\ndata: {"
+_PIECE_AT = len(_PIECE) - 1
 _NO_INPUT = ("{}", "null")
 _DONE = b"[DONE]"  # some gateways end this protocol as they end the other one
-
-
-class _Delta(Struct):
-    type: str = ""
-    text: str | None = None
-    partial_json: str | None = None
-    thinking: str | None = None
-    signature: str | None = None
-    citation: JsonValue = None
-    stop_reason: str | None = None
-    stop_details: JsonValue = None
-    container: JsonValue = None
-
-
-class _Event(Struct):
-    type: str = ""
-    index: int = 0
-    delta: _Delta | None = None
-    content_block: Raw = Raw(b"null")
-    message: Raw = Raw(b"null")
-    usage: Raw = Raw(b"null")
-
-
-class _Whole(Struct):
-    content: list[Raw] = []
-
-
-class _Input(Struct):
-    input: Raw = Raw(b"{}")
 
 
 class MessagesDecoder:
@@ -90,6 +72,9 @@ class MessagesDecoder:
         """Return the events of the next bytes of the stream."""
         events: list[ChatEvent] = []
         for frame in self._sse.feed(data):
+            if frame.startswith(_PIECE) and frame.find(b"\n", _PIECE_AT) < 0:
+                self._read_piece(frame, events)
+                continue
             start = frame.find(b"\ndata: {")
             if start > 0 and frame.startswith(b"event: ") and frame.find(b"\n", start + 1) < 0:
                 self._read(frame[start + 7 :], events, frame)
@@ -140,9 +125,22 @@ class MessagesDecoder:
         elif data and not self.done:
             self._read(data, events, frame)
 
+    def _read_piece(self, frame: bytes, events: list[ChatEvent]) -> None:
+        """Read a piece as servers write nearly all of them, most of a stream, with only the fields it has."""
+        data = frame[_PIECE_AT:]
+        try:
+            piece = read_piece(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            self._read(data, events, frame)
+            return
+        if piece.type == "content_block_delta" and piece.delta is not None:
+            self._delta(piece.index, piece.delta, events, data)
+        else:
+            self._read(data, events, frame)
+
     def _read(self, data: bytes, events: list[ChatEvent], frame: bytes) -> None:
         try:
-            event = _read_event(data)
+            event = read_event(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             event = self._tolerant(data)
         kind = event.type or data_of(frame)[0].decode("ascii", "replace")
@@ -182,14 +180,14 @@ class MessagesDecoder:
         if not fold.started:
             events.append(fold.start())
 
-    def _finish(self, delta: _Delta) -> None:
+    def _finish(self, delta: AnyDelta) -> None:
         self._fold.reason = delta.stop_reason or self._fold.reason
         self._explain(delta.stop_details)
         self._contain(delta.container)
 
     def _content(self, body: bytes, message: JsonObject) -> list[Raw]:
         try:
-            return msgspec.json.decode(body, type=_Whole).content
+            return read_content(body).content
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             content = message.get("content")
             return [Raw(told_json(block)) for block in content] if isinstance(content, list) else []
@@ -205,13 +203,13 @@ class MessagesDecoder:
         kind = given.get("type")
         if kind == "text":
             if text := _text(given.pop("text", "")):
-                self._delta(index, _Delta("text_delta", text=text), events, b"")
+                self._delta(index, Delta("text_delta", text=text), events, b"")
         elif kind == "thinking":
             if thinking := _text(given.get("thinking")):
                 given["thinking"] = ""
-                self._delta(index, _Delta("thinking_delta", thinking=thinking), events, b"")
+                self._delta(index, Delta("thinking_delta", thinking=thinking), events, b"")
         elif kind == "tool_use":
-            given_input = bytes(_read_input(bytes(raw)).input).decode("utf-8", "replace")
+            given_input = bytes(read_input(bytes(raw)).input).decode("utf-8", "replace")
             block.untold = "" if given_input in _NO_INPUT else given_input
             self._call(block, _text(given.get("id")), _text(given.get("name")), events)
 
@@ -221,7 +219,7 @@ class MessagesDecoder:
         if told is not None:
             events.append(told)
 
-    def _delta(self, index: int, delta: _Delta, events: list[ChatEvent], data: bytes) -> None:
+    def _delta(self, index: int, delta: Delta, events: list[ChatEvent], data: bytes) -> None:
         block = self._by_index.get(index)
         kind = delta.type
         if block is None:
@@ -302,14 +300,14 @@ class MessagesDecoder:
             raise self._torn() from None
         return found if isinstance(found, dict) else {}
 
-    def _tolerant(self, data: bytes) -> _Event:
+    def _tolerant(self, data: bytes) -> Event:
         body = self._json(data)
         index, delta = body.get("index"), body.get("delta")
-        event = _Event(_text(body.get("type")), index if isinstance(index, int) else 0)
+        event = Event(_text(body.get("type")), index if isinstance(index, int) else 0)
         if isinstance(delta, dict):
             fields: JsonObject = {name: clean_text(value) for name, value in delta.items() if isinstance(value, str)}
             fields.update({name: delta.get(name) for name in ("citation", "stop_details", "container")})
-            event.delta = msgspec.convert(fields, _Delta)
+            event.delta = msgspec.convert(fields, AnyDelta)
         for name in ("content_block", "message", "usage"):
             if name in body:
                 setattr(event, name, Raw(told_json(body[name])))
@@ -318,10 +316,6 @@ class MessagesDecoder:
     def _torn(self) -> Exception:
         broken = StreamBroken("The stream holds something that is no JSON event; it may be torn.", accepted=True)
         return with_usage(broken, self.usage())
-
-
-_read_event = msgspec.json.Decoder(_Event).decode
-_read_input = msgspec.json.Decoder(_Input).decode
 
 
 def _text(value: JsonValue) -> str:
