@@ -83,7 +83,7 @@ async def test_a_pause_on_the_wire_is_one_answer() -> None:
     ]
 
 
-async def test_b45_thinking_goes_through_the_tool_loop() -> None:
+async def test_b44_b45_thinking_goes_through_the_tool_loop() -> None:
     """B44, B45: signed thinking, also empty, stands before its call in the next request, and a server's call beside it."""
 
     @tool(effect="read")

@@ -249,6 +249,13 @@ def test_a_schema_that_is_not_enforced_is_told() -> None:
     assert [(change.kind, change.what) for change in changes] == [("schema", "city")]
 
 
+def test_b11_no_arguments_are_an_empty_object() -> None:
+    """B11, B47: a call kept with empty arguments goes back with an empty object, and without a block of empty text."""
+    call = AssistantMessage("", (ToolCall("toolu_1", "add", ""), ToolCall("toolu_2", "add", " \n")))
+    body, _ = written((*QUESTION, call, ToolMessage("toolu_1", "1"), ToolMessage("toolu_2", "2")))
+    assert [(block["type"], block["input"]) for block in body["messages"][1]["content"]] == [("tool_use", {})] * 2
+
+
 def test_a_later_system_message_is_said_to_be_the_users() -> None:
     """System text among the turns has no place of its own; it goes out as the user's, and that is told each time."""
     messages = (SystemMessage("a"), UserMessage("q"), SystemMessage("b"))
@@ -324,10 +331,10 @@ def exhaust(value: object) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(TURN, max_size=6), SETTINGS, MODELS, st.booleans(), st.booleans(), st.booleans())
-def test_b42_requests_fit_the_sdks_parameters(
+def test_b11_b42_b47_requests_fit_the_sdks_parameters(
     turns: list[Message], wishes: ModelSettings, model: str, stream: bool, tools: bool, output: bool
 ) -> None:
-    """B11, B42: whatever is asked, the body is one the official SDK's types allow, or it is refused here."""
+    """B11, B42, B47: whatever is asked, the body is one the official SDK's types allow, or it is refused here."""
     try:
         guarded = guard_history((UserMessage("q"), *turns))
         writer = MessagesWriter(PROFILES["anthropic"], "e", model)
