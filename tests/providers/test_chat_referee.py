@@ -80,10 +80,10 @@ WISHES = st.builds(
 )
 TOOLS = tuple(
     ToolSpec(name, "does", {"type": "object", "properties": {}}, strict)
-    for name, strict in (("f", None), ("odd name.x", True))
+    for name, strict in (("f", None), ("odd name.x", False))
 )
 CHOICES = st.sampled_from([None, ToolChoice("auto"), ToolChoice("required"), ToolChoice("tool", "odd name.x")])
-OUTPUTS = st.sampled_from([None, OutputSpec("answer", {"type": "object"}), OutputSpec("a", {"type": "object"}, True)])
+OUTPUTS = st.sampled_from([None, OutputSpec("answer", {"type": "object"}), OutputSpec("a", {"type": "object"}, False)])
 PARAMS = {
     True: TypeAdapter(CompletionCreateParamsStreaming),
     False: TypeAdapter(CompletionCreateParamsNonStreaming),

@@ -434,6 +434,7 @@ def test_request_body() -> None:
             extra={"verbosity": "low"},
         ),
     )
+    closed = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
     assert body(request, max_tokens=9) == {
         "model": "m",
         "messages": [
@@ -461,7 +462,7 @@ def test_request_body() -> None:
         "tools": [
             {
                 "type": "function",
-                "function": {"name": "f", "description": "does f", "parameters": tool.parameters, "strict": True},
+                "function": {"name": "f", "description": "does f", "parameters": closed, "strict": True},
             }
         ],
         "tool_choice": {"type": "function", "function": {"name": "f"}},
@@ -558,7 +559,7 @@ def test_history_is_written_once() -> None:
 
 def test_schema_goes_into_the_prompt_where_none_is_enforced() -> None:
     """A server with JSON mode only gets the schema as an instruction; a schema that cannot be strict is not."""
-    output = OutputSpec("o", {"type": "object", "properties": {"a": {"type": "string"}}})
+    output = OutputSpec("o", {"type": "object", "properties": {"a": {"type": "object"}}})
     request = ChatRequest((UserMessage("x"),), output=output)
     told = body(request, PROFILES["deepseek"])
     assert told["response_format"] == {"type": "json_object"}

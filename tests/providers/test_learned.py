@@ -137,7 +137,7 @@ async def test_stream_options_and_a_schema() -> None:
     async with LoopbackServer(refusing("stream_options", "response_format")) as server:
         model = over(server)
         answer = await asked(model, output=OUTPUT)
-        assert told(answer) == [("schema", "response_format"), ("setting", "stream_options")]
+        assert told(answer) == [("schema", "output 'answer'"), ("setting", "stream_options")]
         await model.aclose()
     kinds = [_type(request.body.get("response_format")) for request in server.requests]
     assert kinds == ["json_schema", "json_schema", "json_object", None]
@@ -211,7 +211,7 @@ async def test_requests_at_once_learn_together() -> None:
         answers = await asyncio.gather(*(asked(model, settings=settings, output=OUTPUT) for _ in range(5)))
         await model.aclose()
     assert {tuple(sorted(told(answer))) for answer in answers} == {
-        (("schema", "response_format"), ("setting", "max_tokens"), ("setting", "temperature"))
+        (("schema", "output 'answer'"), ("setting", "max_tokens"), ("setting", "temperature"))
     }
     assert server.requests[-1].body["max_completion_tokens"] == 9
 

@@ -211,7 +211,8 @@ def test_caching_is_asked_for_by_a_setting(ttl: Any) -> None:
 
 def test_servers_tools_join_ours() -> None:
     """Tools passed in `extra` stand after the request's own, with a choice among them all; a name is used once."""
-    own = {"name": "add", "description": "Add.", "input_schema": ADD.parameters, "strict": True}
+    closed = {**ADD.parameters, "additionalProperties": False}
+    own = {"name": "add", "description": "Add.", "input_schema": closed, "strict": True}
     extra = ModelSettings(extra={"tools": [SEARCH]}, parallel_tool_calls=False)
     body, _ = written(tools=(ADD,), wishes=extra)
     assert body["tools"] == [own, SEARCH]
@@ -225,7 +226,7 @@ def test_servers_tools_join_ours() -> None:
 
 def test_extra_objects_join_their_namesakes() -> None:
     """An object of `extra` adds to the one of its name, one with a type of its own and plain values take its place."""
-    output = OutputSpec("o", {"type": "object"})
+    output = OutputSpec("o", {"type": "object", "properties": {}, "additionalProperties": False})
     extra: dict[str, JsonValue] = {
         "output_config": {"effort": "max"},
         "thinking": {"display": "summarized"},
@@ -246,7 +247,7 @@ def test_a_schema_that_is_not_enforced_is_told() -> None:
     assert "output_config" not in body
     assert body["system"].startswith("Be kind.")
     assert '"Town"' in body["system"]
-    assert [(change.kind, change.what) for change in changes] == [("schema", "city")]
+    assert [(change.kind, change.what) for change in changes] == [("schema", "output 'city'")]
 
 
 def test_b11_no_arguments_are_an_empty_object() -> None:

@@ -347,7 +347,7 @@ def test_request_body() -> None:
         tools=(ToolSpec("f", "does f", {"type": "object"}),),
         tool_choice=ToolChoice("auto"),
         model="claude-sonnet-4-6",
-        output=OutputSpec("o", {"type": "object"}),
+        output=OutputSpec("o", {"type": "object", "properties": {}, "additionalProperties": False}),
         settings=ModelSettings(
             stop=("END",), reasoning_effort="high", parallel_tool_calls=False, seed=1, metadata={"user_id": "u"}
         ),
@@ -384,7 +384,13 @@ def test_request_body() -> None:
         "stream": True,
         "tools": [{"name": "f", "description": "does f", "input_schema": {"type": "object"}}],
         "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
-        "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}, "effort": "high"},
+        "output_config": {
+            "format": {
+                "type": "json_schema",
+                "schema": {"type": "object", "properties": {}, "additionalProperties": False},
+            },
+            "effort": "high",
+        },
         "thinking": {"type": "adaptive"},
         "stop_sequences": ["END"],
         "metadata": {"user_id": "u"},

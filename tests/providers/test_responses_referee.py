@@ -21,6 +21,7 @@ from agentkit.core.contracts import (
     ChatRequest,
     FilePart,
     ImagePart,
+    JsonObject,
     Message,
     ModelSettings,
     OpaqueItem,
@@ -87,7 +88,8 @@ KNOBS = st.builds(
     metadata=st.none() | st.just({"a": "b"}),
     stop=st.sampled_from([(), ("END",)]),
 )
-TOOLS = (ToolSpec("f", "does f", {"type": "object"}), ToolSpec("g", "", {"type": "object"}, strict=True))
+CLOSED: JsonObject = {"type": "object", "properties": {}, "additionalProperties": False}
+TOOLS = (ToolSpec("f", "does f", {"type": "object"}), ToolSpec("g", "", CLOSED, strict=True))
 
 
 @settings(max_examples=60, deadline=None)

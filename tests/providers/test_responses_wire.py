@@ -14,6 +14,7 @@ from agentkit.core.contracts import (
     ChatRequest,
     FilePart,
     ImagePart,
+    JsonObject,
     Message,
     ModelSettings,
     OutputSpec,
@@ -45,6 +46,9 @@ def written(*messages: Message, by: ResponsesWriter | None = None, cap: int | No
     return json.loads((by or writer()).write(request, messages, cap))
 
 
+CLOSED: JsonObject = {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+
+
 def test_request_body() -> None:
     """Every field of a request has its place on the wire, and the server keeps nothing."""
     calls = (ToolCall("c1", "f", ""), ToolCall("c2", "g", '{"x":1}'))
@@ -66,7 +70,7 @@ def test_request_body() -> None:
         SystemMessage("later"),
         UserMessage("and?"),
         cap=100,
-        tools=(ToolSpec("f", "does f", {"type": "object"}), ToolSpec("g", "", {"type": "object"}, strict=True)),
+        tools=(ToolSpec("f", "does f", {"type": "object"}), ToolSpec("g", "", CLOSED, strict=True)),
         tool_choice=ToolChoice("tool", "f"),
         output=OutputSpec("o", {"type": "object"}),
         settings=ModelSettings(
@@ -114,7 +118,7 @@ def test_request_body() -> None:
         "include": ["reasoning.encrypted_content"],
         "tools": [
             {"type": "function", "name": "f", "description": "does f", "parameters": schema, "strict": False},
-            {"type": "function", "name": "g", "description": "", "parameters": schema, "strict": True},
+            {"type": "function", "name": "g", "description": "", "parameters": CLOSED, "strict": True},
         ],
         "tool_choice": {"type": "function", "name": "f"},
         "text": {"format": {"type": "json_schema", "name": "o", "schema": schema, "strict": False}},

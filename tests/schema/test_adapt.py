@@ -15,7 +15,7 @@ from agentkit.errors import OutputInvalid
 from agentkit.schema import DIALECTS, adapt_schema, output_type
 
 OPENAI, ANTHROPIC = DIALECTS["openai"], DIALECTS["anthropic"]
-REWRITING = [name for name, dialect in DIALECTS.items() if dialect is not None]
+REWRITING = list(DIALECTS)
 
 
 class Kind(enum.Enum):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from agentkit.core.contracts import (
     UNKNOWN_CAPABILITIES,
     Capabilities,
@@ -38,7 +40,7 @@ def missing_capability(route: Route, request: ChatRequest) -> CapabilityMissing 
     return CapabilityMissing(f"{name} {what}", capability=capability, model=route.model, provider=route.provider)
 
 
-def least_tokens(messages: tuple[Message, ...]) -> int:
+def least_tokens(messages: Sequence[Message]) -> int:
     """Return a number of tokens that the texts of these messages have at the very least, whatever the tokenizer.
 
     A word is a token or more, and no token is longer than 128 characters; images and files count nothing.

@@ -13,6 +13,7 @@ from agentkit.catalog import DEFAULT_CAPABILITIES, CapabilityTable
 from agentkit.core.contracts import (
     Adjustment,
     Call,
+    Capabilities,
     ChatEvent,
     ChatRequest,
     Timeouts,
@@ -25,6 +26,7 @@ from agentkit.providers.credentials import headers_of, is_own, key_of, secrets_o
 from agentkit.providers.exchange import drain, is_stream, read_failure, rest_of
 from agentkit.providers.history import Guarded, guard_history
 from agentkit.providers.learned import MOST_REFUSALS, Lesson, learn
+from agentkit.providers.limits import check_window, output_cap
 from agentkit.providers.names import wire_name, with_own_names
 from agentkit.providers.profiles import PROFILES, Profile, speaking
 from agentkit.providers.schema_tools import SchemaTools
@@ -63,10 +65,12 @@ class HttpModel:
         query: str = "",
         secrets: Sequence[str] = (),
         own_server: bool = True,
+        weighs: bool = True,
     ) -> None:
         self.profile = profile
         self.provider = provider or profile.name
         self.own_server = own_server
+        self._weighs = weighs
         self._default_model = default_model
         self._codec = CODECS[profile.protocol]
         self._transport = transport
@@ -111,7 +115,8 @@ class HttpModel:
         response: HttpResponse | None = None
         decoder: Decoder | None = None
         try:
-            response, asked = await self._sent(call.request, provider, model)
+            known = call.route.capabilities if call.route is not None else self._known(model)
+            response, asked = await self._sent(call.request, provider, model, known)
             decoder = self._codec.decoder(asked)
             data = await response.chunk()
             if not is_stream(response, data):
@@ -139,12 +144,14 @@ class HttpModel:
             if response is not None:
                 await response.aclose()
 
-    async def _sent(self, request: ChatRequest, provider: str, model: str) -> tuple[HttpResponse, Asked]:
+    async def _sent(
+        self, request: ChatRequest, provider: str, model: str, known: Capabilities
+    ) -> tuple[HttpResponse, Asked]:
         """Return the answer to the request, sent again without each optional field that the server refuses."""
         lost: list[str] = []
         while True:
             profile = self._profile_of(model)
-            body, asked = self._written(request, provider, model)
+            body, asked = self._written(request, provider, model, known)
             response = await self._transport.post(self._path, self._headers, body)
             if response.status == 200:
                 return response, replace(asked, request_id=request_id_of(response.headers) or "")
@@ -180,18 +187,27 @@ class HttpModel:
             notes = self._notes.setdefault(model, {})
             notes[lesson.note.what] = lesson.note
 
-    def _written(self, request: ChatRequest, provider: str, model: str) -> tuple[bytes, Asked]:
-        guarded = guard_history(request.messages)
-        messages = guarded.messages
+    def _known(self, model: str) -> Capabilities:
+        """Return what is known of a model that no route tells of."""
+        return self._capabilities.find(self.provider, model, listed=self.own_server)
+
+    def _writer(self, model: str, known: Capabilities) -> Writer:
+        """Return the model's writer; it puts a schema into the prompt where the model is known to enforce none."""
         writer = self._writers.get(model)
         if writer is None:
-            writer = self._writers[model] = self._codec.writer(self._profile_of(model), self._endpoint, model)
-        max_tokens = request.settings.max_tokens
-        if max_tokens is None and self.profile.max_tokens:
-            known = self._capabilities.find(self.provider, model).max_output_tokens
-            max_tokens = known or self.profile.max_tokens
+            profile = self._profile_of(model)
+            if known.structured_output is False and profile.schemas != "prompt":
+                profile = replace(profile, schemas="text")
+            writer = self._writers[model] = self._codec.writer(profile, self._endpoint, model)
+        return writer
+
+    def _written(self, request: ChatRequest, provider: str, model: str, known: Capabilities) -> tuple[bytes, Asked]:
+        guarded = guard_history(request.messages)
+        messages = guarded.messages
+        writer = self._writer(model, known)
         changes = writer.changes
         changes.clear()
+        max_tokens, capped = output_cap(request.settings.max_tokens, known, self.profile.max_tokens)
         try:
             body = writer.write(request, messages, max_tokens)
         except ConfigurationError:
@@ -200,6 +216,10 @@ class HttpModel:
             raise ConfigurationError(
                 f"The request cannot be written as JSON: {error}. Look at settings.extra and schemas."
             ) from None
+        if self._weighs:
+            check_window(messages, len(body), known, provider, model)
+        if capped is not None:
+            changes.append(capped)
         if notes := self._notes.get(model):
             asked_for = {"max_tokens": max_tokens is not None, "stream_options": request.stream}
             changes += [note for what, note in notes.items() if asked_for[what]]
@@ -323,5 +343,6 @@ def build_model(
         default_model=default_model,
         query=query,
         own_server=own or cloud,
+        weighs=client is None,  # a client's own headers may ask for a larger window
         secrets=secrets_of(profile, api_key, client, query),
     )

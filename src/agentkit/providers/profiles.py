@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from agentkit.core.contracts import WireProtocol
 from agentkit.errors import ConfigurationError
+from agentkit.schema import SchemaDialect
 
 __all__ = [
     "PROFILES",
@@ -44,10 +45,11 @@ class Profile(Struct, frozen=True, kw_only=True):
     `max_tokens_field` is the name of the output's limit, `max_tokens` is sent when the request and the capability table
     name none, 0 sends nothing; `stream_usage` asks for the usage of a stream; `tools` "schema" makes tool calls through
     an enforced JSON schema; `named_tool` False asks for one tool by sending only that and "required"; `strict_tools`
-    sends the tools' strict flag; `schemas` says whether an answer's schema is enforced, goes into the prompt beside
-    JSON mode ("prompt"), or into the prompt alone ("text"); `schema_subset` names the part of JSON Schema it enforces;
-    `prompt_cache` is what is cached where that is asked for, "prefix" being the tools and the system text;
-    `images` "data" takes no URLs; `thinking_switch` turns reasoning off by a `thinking` field.
+    holds tools to their schemas where that is possible ("always") or was asked for ("asked"); `schemas` says whether
+    an answer's schema is enforced, goes into the prompt beside JSON mode ("prompt"), or into the prompt alone ("text");
+    `schema_subset` names the part of JSON Schema it enforces; `prompt_cache` is what is cached where that is asked for,
+    "prefix" being the tools and the system text; `images` "data" takes no URLs; `thinking_switch` turns reasoning off
+    by a `thinking` field.
 
     How a conversation is written. `null_content` is an assistant message with calls and no text, `empty_assistant` what
     becomes of one with neither; `call_ids` is which ids it takes ("word": letters, digits, _ and -; "nine": nine
@@ -84,9 +86,9 @@ class Profile(Struct, frozen=True, kw_only=True):
     stream_usage: bool = True
     tools: Literal["native", "schema"] = "native"
     named_tool: bool = True
-    strict_tools: bool = False
+    strict_tools: Literal["never", "asked", "always"] = "never"
     schemas: Literal["strict", "enforced", "prompt", "text"] = "enforced"
-    schema_subset: str = ""
+    schema_subset: SchemaDialect = ""
     prompt_cache: Literal["", "prefix", "all"] = ""
     images: Literal["any", "data"] = "any"
     thinking_switch: bool = False

@@ -11,7 +11,7 @@ from agentkit.schema.json_schema import children, target
 
 __all__ = ["DIALECTS", "Dialect", "SchemaDialect", "excess"]
 
-SchemaDialect: TypeAlias = Literal["openai", "anthropic", "gemini", "xai", "llamacpp", "plain"]
+SchemaDialect: TypeAlias = Literal["", "openai", "anthropic", "gemini", "xai", "llamacpp"]
 
 _NUMBERS = frozenset({"multipleOf", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
 _TEXTS = frozenset({"minLength", "maxLength"})
@@ -43,7 +43,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
     unions: int = 0
 
 
-DIALECTS: Final[dict[SchemaDialect, Dialect | None]] = {
+DIALECTS: Final[dict[str, Dialect]] = {
     "openai": Dialect(
         keywords=_NUMBERS | _ITEMS | {"pattern", "format", "const", "title"},
         formats=_FORMATS,
@@ -74,7 +74,6 @@ DIALECTS: Final[dict[SchemaDialect, Dialect | None]] = {
         plain_patterns=True,
         plain_schemas=True,
     ),
-    "plain": None,
 }
 
 

@@ -14,7 +14,6 @@ from agentkit.core.contracts import (
     JsonValue,
     Message,
     ModelSettings,
-    OutputSpec,
     SystemMessage,
     ToolCall,
     ToolChoice,
@@ -29,9 +28,10 @@ from agentkit.providers.wire.chat_echo import ECHO_KINDS, sign_calls
 from agentkit.providers.wire.chat_parts import written_content, written_result
 from agentkit.providers.wire.chat_roles import arranged
 from agentkit.providers.wire.clean import encode_json, whole_arguments
+from agentkit.providers.wire.schemas import OutputShape, ToolShape
 from agentkit.providers.wire.writing import BodyWriter
 
-__all__ = ["ChatWriter", "is_strict", "schema_instruction"]
+__all__ = ["ChatWriter"]
 
 
 class ChatWriter(BodyWriter):
@@ -45,11 +45,9 @@ class ChatWriter(BodyWriter):
     def write(self, request: ChatRequest, messages: Sequence[Message], max_tokens: int | None) -> bytes:
         """Return the body; `messages` are those of the request after the history guard."""
         profile, output = self._profile, request.output
-        if output is not None and profile.schemas in ("prompt", "text"):
-            messages = (SystemMessage(schema_instruction(output)), *messages)
-            self.changes.append(
-                Adjustment("schema", "response_format", f"{profile.name} enforces no schema; it went into the prompt")
-            )
+        shape, response_format = (None, None) if output is None else self._output(output)
+        if shape is not None and shape.instruction is not None:
+            messages = (shape.instruction, *messages)
         if profile.roles != "any" or profile.empty_assistant != "keep":
             messages = arranged(messages, profile, self.changes)
         kept = self._memo
@@ -61,8 +59,8 @@ class ChatWriter(BodyWriter):
                 body["stream_options"] = {"include_usage": True}
         if request.tools:
             self._put_tools(body, request.tools, request.tool_choice)
-        if output is not None and profile.schemas != "text":
-            body["response_format"] = self._format(output)
+        if response_format is not None:
+            body["response_format"] = response_format
         self._settings(body, request.settings, max_tokens, with_tools=bool(request.tools))
         return encode_json(body)
 
@@ -84,7 +82,7 @@ class ChatWriter(BodyWriter):
             body["tools"] = self._tool_list(tools)
             body["tool_choice"] = {"type": "function", "function": {"name": wire_name(choice.name)}}
         else:
-            body["tools"] = [self._tool(tool) for tool in tools if tool.name == choice.name]
+            body["tools"] = [self._tool(tool, self._shape(tool)) for tool in tools if tool.name == choice.name]
             if "tool_choice" not in profile.rejects:
                 body["tool_choice"] = "required"
 
@@ -112,22 +110,22 @@ class ChatWriter(BodyWriter):
         if settings.extra:
             self._merge(body, settings.extra)
 
-    def _tool(self, tool: ToolSpec) -> JsonObject:
+    def _tool(self, tool: ToolSpec, shape: ToolShape) -> JsonObject:
         function: JsonObject = {
             "name": wire_name(tool.name),
             "description": tool.description,
-            "parameters": tool.parameters,
+            "parameters": shape.parameters,
         }
-        if tool.strict is not None and self._profile.strict_tools:
-            function["strict"] = tool.strict
+        if shape.strict is not None:
+            function["strict"] = shape.strict
         return {"type": "function", "function": function}
 
-    def _format(self, output: OutputSpec) -> JsonObject:
-        if self._profile.schemas == "prompt":
-            return {"type": "json_object"}
-        schema: JsonObject = {"name": output.name, "schema": output.schema}
-        if self._profile.schemas == "strict":
-            schema["strict"] = is_strict(output.schema) if output.strict is None else output.strict
+    def _format(self, shape: OutputShape) -> JsonObject | None:
+        if shape.schema is None:
+            return {"type": "json_object"} if self._profile.schemas == "prompt" else None
+        schema: JsonObject = {"name": shape.name, "schema": shape.schema}
+        if shape.strict is not None:
+            schema["strict"] = shape.strict
         return {"type": "json_schema", "json_schema": schema}
 
     def _message(self, message: Message) -> bytes:
@@ -167,40 +165,3 @@ class ChatWriter(BodyWriter):
             "type": "function",
             "function": {"name": wire_name(call.name), "arguments": whole_arguments(call.arguments)},
         }
-
-
-def schema_instruction(output: OutputSpec) -> str:
-    """Return the prompt that stands for a schema where the server enforces none."""
-    schema = encode_json(output.schema).decode()
-    return f"Answer with one JSON object, and nothing else, that fits this JSON Schema ({output.name}):\n{schema}"
-
-
-_LISTS = ("anyOf", "allOf", "oneOf", "prefixItems")
-_MAPS = ("properties", "$defs", "definitions")
-_SINGLE = ("items", "not", "additionalProperties")
-
-
-def is_strict(schema: JsonValue) -> bool:
-    """Return whether every object in the schema forbids further properties and requires all it has."""
-    if not isinstance(schema, dict):
-        return True
-    kind = schema.get("type")
-    is_object = kind == "object" or (isinstance(kind, list) and "object" in kind) or "properties" in schema
-    if is_object:
-        properties = schema.get("properties")
-        names = set(properties) if isinstance(properties, dict) else set()
-        required = schema.get("required")
-        if (
-            schema.get("additionalProperties") is not False
-            or not isinstance(required, list)
-            or names - set(map(str, required))
-        ):
-            return False
-    children: list[JsonValue] = [schema.get(name) for name in _SINGLE]
-    for name in _LISTS:
-        found = schema.get(name)
-        children += found if isinstance(found, list) else []
-    for name in _MAPS:
-        found = schema.get(name)
-        children += found.values() if isinstance(found, dict) else ()
-    return all(is_strict(child) for child in children)

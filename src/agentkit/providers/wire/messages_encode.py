@@ -22,19 +22,18 @@ from agentkit.core.contracts import (
 from agentkit.errors import ConfigurationError
 from agentkit.providers.names import wire_name
 from agentkit.providers.profiles import Profile
-from agentkit.providers.wire.chat_encode import schema_instruction
 from agentkit.providers.wire.claude import claude_of
 from agentkit.providers.wire.clean import encode_json
 from agentkit.providers.wire.messages_blocks import BLOCKS_KIND, CONTAINER_KIND
 from agentkit.providers.wire.messages_content import content_of, holds_server_blocks
 from agentkit.providers.wire.messages_thinking import thinking_for
+from agentkit.providers.wire.schemas import OutputShape, ToolShape
 from agentkit.providers.wire.writing import BodyWriter
 
 __all__ = ["MessagesWriter"]
 
 _Role: TypeAlias = Literal["user", "assistant"]
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
-_ENFORCED = ("strict", "enforced")
 _THINKING = ("adaptive", "enabled")
 
 
@@ -58,18 +57,18 @@ class MessagesWriter(BodyWriter):
         while start < len(messages) and isinstance(first := messages[start], SystemMessage):
             system.append(first.content)
             start += 1
+        shape, written_format = (None, None) if request.output is None else self._output(request.output)
+        if shape is not None and shape.instruction is not None:
+            system.append(shape.instruction.content)
         turns = self._turns(messages[start:])
         self._check_order(turns, messages)
         body: dict[str, object] = {"model": self._model, "max_tokens": max_tokens, "messages": turns}
-        if request.output is not None and self._profile.schemas not in _ENFORCED:
-            system.append(schema_instruction(request.output))
-            self.changes.append(Adjustment("schema", request.output.name, "is not enforced here; told in the prompt"))
         self._system(body, "\n\n".join(filter(None, system)), request.settings)
         if request.stream:
             body["stream"] = True
         if request.tools:
             body["tools"] = self._tool_list(request.tools)
-        self._settings(body, request, max_tokens)
+        self._settings(body, request, max_tokens, written_format)
         if container := self._container(messages):
             body["container"] = container
         if request.settings.extra:
@@ -94,11 +93,13 @@ class MessagesWriter(BodyWriter):
         why = "only tools and system text are cached here" if reach else "is not asked for by a setting here; left out"
         self.changes.append(Adjustment("setting", "prompt_cache", f"{self._profile.name}: {why}"))
 
-    def _settings(self, body: dict[str, object], request: ChatRequest, max_tokens: int | None) -> None:
+    def _settings(
+        self, body: dict[str, object], request: ChatRequest, max_tokens: int | None, written_format: Raw | None
+    ) -> None:
         settings = request.settings
-        output: JsonObject = {}
-        if request.output is not None and self._profile.schemas in _ENFORCED:
-            output["format"] = {"type": "json_schema", "schema": request.output.schema}
+        output: dict[str, object] = {}
+        if written_format is not None:
+            output["format"] = written_format
         thinking: JsonObject | None = None
         if settings.reasoning_effort is not None:
             found = thinking_for(self._claude, settings.reasoning_effort, max_tokens)
@@ -152,15 +153,18 @@ class MessagesWriter(BodyWriter):
                 "ModelSettings(reasoning_effort='none')."
             )
 
-    def _tool(self, tool: ToolSpec) -> JsonObject:
+    def _tool(self, tool: ToolSpec, shape: ToolShape) -> JsonObject:
         written: JsonObject = {
             "name": wire_name(tool.name),
             "description": tool.description,
-            "input_schema": tool.parameters,
+            "input_schema": shape.parameters,
         }
-        if tool.strict is not None and self._profile.strict_tools:
-            written["strict"] = tool.strict
+        if shape.strict is not None:
+            written["strict"] = shape.strict
         return written
+
+    def _format(self, shape: OutputShape) -> JsonObject | None:
+        return None if shape.schema is None else {"type": "json_schema", "schema": shape.schema}
 
     def _turns(self, messages: Sequence[Message]) -> list[dict[str, object]]:
         turns: list[dict[str, object]] = []

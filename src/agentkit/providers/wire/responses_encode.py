@@ -14,7 +14,6 @@ from agentkit.core.contracts import (
     JsonObject,
     JsonValue,
     Message,
-    OutputSpec,
     Part,
     SystemMessage,
     TextPart,
@@ -26,9 +25,9 @@ from agentkit.core.contracts import (
 from agentkit.providers.history import wire_id
 from agentkit.providers.names import wire_name
 from agentkit.providers.profiles import Profile
-from agentkit.providers.wire.chat_encode import is_strict, schema_instruction
 from agentkit.providers.wire.clean import data_url, encode_json, whole_arguments
 from agentkit.providers.wire.responses_items import ITEMS_KIND
+from agentkit.providers.wire.schemas import OutputShape, ToolShape
 from agentkit.providers.wire.writing import BodyWriter
 
 __all__ = ["ResponsesWriter"]
@@ -63,9 +62,9 @@ class ResponsesWriter(BodyWriter):
         if len(system) == len(messages):  # a conversation of instructions alone still needs an input
             system = []
         body: dict[str, object] = {"model": self._model, "input": self._input(messages[len(system) :])}
-        output = request.output
-        if output is not None and self._profile.schemas in ("prompt", "text"):
-            system.append(schema_instruction(output))
+        shape, written_format = (None, None) if request.output is None else self._output(request.output)
+        if shape is not None and shape.instruction is not None:
+            system.append(shape.instruction.content)
         if any(system):
             body["instructions"] = "\n\n".join(filter(None, system))
         if request.stream:
@@ -75,12 +74,14 @@ class ResponsesWriter(BodyWriter):
             if request.tool_choice is not None:
                 mode, name = request.tool_choice.mode, request.tool_choice.name
                 body["tool_choice"] = {"type": "function", "name": wire_name(name)} if mode == "tool" else mode
-        self._settings(body, request, max_tokens)
+        self._settings(body, request, max_tokens, written_format)
         return encode_json(body)
 
-    def _settings(self, body: dict[str, object], request: ChatRequest, max_tokens: int | None) -> None:
+    def _settings(
+        self, body: dict[str, object], request: ChatRequest, max_tokens: int | None, written_format: Raw | None
+    ) -> None:
         settings = request.settings
-        effort, output, rejects = settings.reasoning_effort, request.output, self._profile.rejects
+        effort, rejects = settings.reasoning_effort, self._profile.rejects
         unknown = ["stop"] if settings.stop else []
         if settings.seed is not None:
             unknown.append("seed")
@@ -96,7 +97,7 @@ class ResponsesWriter(BodyWriter):
             "top_p": settings.top_p,
             "max_output_tokens": max_tokens,
             "reasoning": None if effort is None else {"effort": effort},
-            **({} if output is None else self._format(output)),
+            **({} if written_format is None else self._placed(written_format)),
             "parallel_tool_calls": settings.parallel_tool_calls if request.tools else None,
             "service_tier": settings.service_tier,
             "metadata": settings.metadata,
@@ -105,26 +106,25 @@ class ResponsesWriter(BodyWriter):
         if settings.extra:
             self._merge(body, settings.extra)
 
-    def _tool(self, tool: ToolSpec) -> JsonObject:
+    def _tool(self, tool: ToolSpec, shape: ToolShape) -> JsonObject:
         return {
             "type": "function",
             "name": wire_name(tool.name),
             "description": tool.description,
-            "parameters": tool.parameters,
-            "strict": tool.strict is True and self._profile.strict_tools,
+            "parameters": shape.parameters,
+            "strict": shape.strict is True,
         }
 
-    def _format(self, output: OutputSpec) -> JsonObject:
-        if self._profile.schemas == "text":
-            return {}
-        if self._profile.schemas == "prompt":
-            return {"text": {"format": {"type": "json_object"}}}
-        schema: JsonObject = {"name": output.name, "schema": output.schema}
-        if self._profile.schemas == "strict":
-            schema["strict"] = is_strict(output.schema) if output.strict is None else output.strict
-        if self._profile.chat_format:
-            return {"response_format": {"type": "json_schema", "json_schema": schema}}
-        return {"text": {"format": {"type": "json_schema", **schema}}}
+    def _placed(self, written: Raw) -> dict[str, object]:
+        return {"response_format": written} if self._profile.chat_format else {"text": {"format": written}}
+
+    def _format(self, shape: OutputShape) -> JsonObject | None:
+        if shape.schema is None:
+            return {"type": "json_object"} if self._profile.schemas == "prompt" else None
+        schema: JsonObject = {"name": shape.name, "schema": shape.schema}
+        if shape.strict is not None:
+            schema["strict"] = shape.strict
+        return {"type": "json_schema", **({"json_schema": schema} if self._profile.chat_format else schema)}
 
     def _input(self, messages: Sequence[Message]) -> Raw:
         kept = self._memo

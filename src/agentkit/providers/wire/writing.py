@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Raw
 
-from agentkit.core.contracts import Adjustment, JsonObject, JsonValue, Message, ToolSpec
+from agentkit.core.contracts import Adjustment, JsonObject, JsonValue, Message, OutputSpec, ToolSpec
 from agentkit.errors import ConfigurationError
 from agentkit.providers.profiles import Profile
 from agentkit.providers.wire.clean import encode_json
-from agentkit.providers.wire.memo import WireMemo
+from agentkit.providers.wire.memo import IdentityMemo, WireMemo
 from agentkit.providers.wire.replay import Replay
+from agentkit.providers.wire.schemas import OutputShape, ToolShape, output_shape, tool_shape
 
 __all__ = ["BodyWriter"]
 
@@ -23,7 +24,18 @@ class BodyWriter:
     written empties the list before, and reads it after.
     """
 
-    __slots__ = ("_memo", "_model", "_profile", "_tools", "_written_tools", "changes", "replay")
+    __slots__ = (
+        "_memo",
+        "_model",
+        "_outputs",
+        "_profile",
+        "_tool_notes",
+        "_tool_shapes",
+        "_tools",
+        "_written_tools",
+        "changes",
+        "replay",
+    )
 
     def __init__(self, profile: Profile, endpoint: str, model: str, *kinds: str) -> None:
         self._profile = profile
@@ -31,6 +43,9 @@ class BodyWriter:
         self._memo: WireMemo[Message] = WireMemo()
         self._tools: tuple[ToolSpec, ...] = ()
         self._written_tools = Raw(b"[]")
+        self._tool_notes: tuple[Adjustment, ...] = ()
+        self._tool_shapes: IdentityMemo[ToolSpec, ToolShape] = IdentityMemo()
+        self._outputs: IdentityMemo[OutputSpec, tuple[OutputShape, Raw | None]] = IdentityMemo()
         self.replay = Replay(endpoint, model, *kinds)
         self.changes: list[Adjustment] = []
 
@@ -76,12 +91,32 @@ class BodyWriter:
         written = bytes(self._written_tools)
         return Raw(written[:-1] + b"," + encode_json(tools)[1:]) if tools else self._written_tools
 
+    def _output(self, output: OutputSpec) -> tuple[OutputShape, Raw | None]:
+        """Return how the answer's schema goes out, and as written, and report it; the same output is adapted once."""
+        found = self._outputs.get(output)
+        if found is None:
+            shape = output_shape(output, self._profile)
+            body = self._format(shape)
+            found = self._outputs.put(output, (shape, None if body is None else Raw(encode_json(body))))
+        if found[0].note is not None:
+            self.changes.append(found[0].note)
+        return found
+
     def _tool_list(self, tools: tuple[ToolSpec, ...]) -> Raw:
-        """Return the tools as written; the same tuple is written once."""
+        """Return the tools as written, and report what was changed of them; the same tuple is written once."""
         if tools is not self._tools:
-            self._written_tools = Raw(encode_json([self._tool(tool) for tool in tools]))
+            self._written_tools = Raw(encode_json([self._tool(tool, self._shape(tool)) for tool in tools]))
+            notes = [self._shape(tool).note for tool in tools]
+            self._tool_notes = tuple(note for note in notes if note is not None)
             self._tools = tools
+        self.changes += self._tool_notes
         return self._written_tools
 
-    def _tool(self, tool: ToolSpec) -> JsonObject:
+    def _shape(self, tool: ToolSpec) -> ToolShape:
+        return self._tool_shapes.get(tool) or self._tool_shapes.put(tool, tool_shape(tool, self._profile))
+
+    def _tool(self, tool: ToolSpec, shape: ToolShape) -> JsonObject:
+        raise NotImplementedError
+
+    def _format(self, shape: OutputShape) -> JsonObject | None:
         raise NotImplementedError
