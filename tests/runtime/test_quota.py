@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentkit.core.contracts import Scope, Usage
+from agentkit.core.contracts import RateLimit, Scope, Usage
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.deadline import Deadline
 from agentkit.core.runtime.metering.quota import Quota
@@ -335,3 +335,66 @@ async def test_a_small_call_does_not_jump_the_queue(make, clock):
     quota.settle(holder, make.row(holder, "0"))
     await asyncio.gather(*tasks)
     assert order == ["large", "small"]
+
+
+async def test_tenants_under_one_key_are_let_in_by_turns(make, clock):
+    """Five waiting calls of one tenant do not keep another's first one waiting; a lower priority number goes first."""
+    ranks = {"urgent": 0}
+    quota = Quota(
+        max_rpm=1,
+        on_exceeded="wait",
+        clock=clock,
+        by=lambda _: "provider",
+        priority=lambda call: ranks.get(call.ctx.scope.tenant, 1),
+    )
+    await quota.guard(make.call(tenant="first"))
+    order = []
+
+    async def one(tenant):
+        await quota.guard(make.call(tenant=tenant))
+        order.append(tenant)
+
+    tasks = [asyncio.ensure_future(one(tenant)) for tenant in ["greedy"] * 5 + ["modest", "modest", "urgent"]]
+    for _ in range(len(tasks)):
+        await turns()
+        clock.advance(61.1)
+        await turns()
+    await asyncio.gather(*tasks)
+    assert order == ["urgent", "greedy", "modest", "greedy", "modest", "greedy", "greedy", "greedy"]
+
+
+async def test_what_a_provider_says_is_heeded_for_as_long_as_it_holds(make, clock):
+    """After a 429 nothing goes out under the key until its hint has passed; few tokens left admit small calls only."""
+    quota = Quota(clock=clock, by=lambda call: call.ctx.scope.tenant)
+    call = make.call()
+    await quota.guard(call)
+    quota.learn(call, RateLimit(retry_after=20))
+    with pytest.raises(MeterExceeded, match=r"takes nothing for 20\.0 s more") as caught:
+        await quota.guard(make.call())
+    assert caught.value.axis == "provider"
+    assert (await quota.guard(make.call(tenant="another"))).ok
+    clock.advance(20)
+    assert (await quota.guard(make.call())).ok
+    quota.learn(call, RateLimit(tokens_left=100, tokens_reset=5, requests_left=3, requests_reset=60))
+    assert (await quota.guard(make.call(tokens=(60, 40)))).ok
+    with pytest.raises(MeterExceeded, match="left for"):
+        await quota.guard(make.call(tokens=(1, 0)))
+    clock.advance(5)
+    assert (await quota.guard(make.call(tokens=(500, 0)))).ok
+    quota.learn(call, RateLimit(requests_left=0, requests_reset=2))
+    waiting = Quota(clock=clock, on_exceeded="wait")
+    await waiting.guard(call)
+    waiting.learn(call, RateLimit(requests_left=0, requests_reset=2))
+    task = asyncio.ensure_future(waiting.guard(make.call()))
+    await turns()
+    assert not task.done()
+    clock.advance(2)
+    await turns()
+    assert (await task).ok
+
+
+async def test_a_call_that_can_never_fit_does_not_wait(make, clock):
+    """A bound above the limit itself is refused at once, whatever `on_exceeded` says of waiting."""
+    quota = Quota(max_tpm=100, on_exceeded="wait", clock=clock)
+    with pytest.raises(MeterExceeded, match="tokens up to 101 > 100"):
+        await quota.guard(make.call(tokens=(100, 1)))

@@ -1,4 +1,4 @@
-"""Memory, SQLite and PostgreSQL behind the store ports."""
+"""Memory, SQLite, PostgreSQL and Redis behind the store ports."""
 
 from agentkit.stores.ledger_memory import MemoryLedgerStore
 from agentkit.stores.ledger_postgres import PostgresLedgerStore
@@ -6,6 +6,7 @@ from agentkit.stores.ledger_sqlite import SqliteLedgerStore
 from agentkit.stores.memory import MemoryKeyValueStore, MemoryRunLog
 from agentkit.stores.postgres import PostgresKeyValueStore, PostgresRunLog
 from agentkit.stores.postgres_place import PostgresPlace
+from agentkit.stores.redis import RedisQuotaStore
 from agentkit.stores.sqlite import SqliteKeyValueStore, SqliteRunLog
 from agentkit.stores.sqlite_file import SqliteFile
 from agentkit.stores.store import Store, open_store
@@ -18,6 +19,7 @@ __all__ = [
     "PostgresLedgerStore",
     "PostgresPlace",
     "PostgresRunLog",
+    "RedisQuotaStore",
     "SqliteFile",
     "SqliteKeyValueStore",
     "SqliteLedgerStore",

@@ -92,6 +92,7 @@ from agentkit.core.contracts.pricing import (
     Rates,
     UnitRate,
 )
+from agentkit.core.contracts.rate_limit import RateLimit
 from agentkit.core.contracts.requests import (
     ChatRequest,
     ModelSettings,
@@ -140,6 +141,8 @@ from agentkit.core.contracts.stores import (
     KeyValueStore,
     Lease,
     LogRecord,
+    QuotaLimits,
+    QuotaStanding,
     QuotaStore,
     RecordKind,
     RunLog,
@@ -217,9 +220,12 @@ __all__ = [
     "PriceStep",
     "Prompt",
     "Purpose",
+    "QuotaLimits",
+    "QuotaStanding",
     "QuotaStore",
     "Quote",
     "RateBand",
+    "RateLimit",
     "Rates",
     "ReasoningDelta",
     "ReasoningEffort",

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from agentkit.core.contracts.messages import AssistantMessage, JsonValue, Part, ToolCall
 from agentkit.core.contracts.pricing import CostRecord
+from agentkit.core.contracts.rate_limit import RateLimit
 from agentkit.core.contracts.usage import Usage
 
 __all__ = [
@@ -59,7 +60,8 @@ class ChatResponse(Struct, frozen=True):
     `stop_reason` is ours, `raw_stop_reason` the provider's, also where it is new here; `model` is what the provider
     says it used. "length" and "context_window" (TRUNCATIONS) end an answer in the middle, at the cap or because the
     model's window is full; "pause" asks for the conversation to be sent again as it is, so that the answer goes on.
-    `attempts` are the priced rows of every attempt behind this answer, `adjustments` what was changed of the request.
+    `attempts` are the priced rows of every attempt behind this answer, `adjustments` what was changed of the request,
+    `rate_limit` what the provider said is left of its limits.
     """
 
     message: AssistantMessage
@@ -73,6 +75,7 @@ class ChatResponse(Struct, frozen=True):
     service_tier: str | None = None
     attempts: tuple[CostRecord, ...] = ()
     adjustments: tuple[Adjustment, ...] = ()
+    rate_limit: RateLimit | None = None
 
 
 class ChatStart(Struct, frozen=True, tag="chat_start"):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from agentkit.core.contracts.money import ZERO
 from agentkit.core.contracts.pricing import Quote
 
 __all__ = [
     "KeyValueStore",
     "Lease",
     "LogRecord",
+    "QuotaLimits",
+    "QuotaStanding",
     "QuotaStore",
     "RecordKind",
     "RunLog",
@@ -132,13 +136,40 @@ class KeyValueStore(Protocol):
         ...
 
 
-class QuotaStore(Protocol):
-    """Sliding-window counters for many workers; one atomic step per call."""
+class QuotaLimits(Struct, frozen=True):
+    """What a key may use in a window of `window` seconds; None is no limit."""
 
-    async def reserve(self, key: str, call_id: str, quote: Quote, *, now: float) -> str | None:
-        """Count a request with its bound; returns None when it fits, else the axis that refused."""
+    requests: int | None
+    tokens: int | None
+    dollars: Decimal | None
+    window: float
+
+
+class QuotaStanding(Struct, frozen=True):
+    """Where a key stands: `axis` names what refused (empty: admitted), `wait` is seconds until a slice is free again.
+
+    `slice` is where an admitted attempt was counted: what it reserved is taken back from there.
+    """
+
+    axis: str = ""
+    wait: float = 0.0
+    slice: int = 0
+    requests: int = 0
+    tokens: int = 0
+    dollars: Decimal = ZERO
+
+
+class QuotaStore(Protocol):
+    """Sliding windows of many workers; one atomic step and one round trip a call. Raises StoreError."""
+
+    async def reserve(self, key: str, quote: Quote, limits: QuotaLimits) -> QuotaStanding:
+        """Count a request with its bound in tokens and dollars when it fits, and say where the key stands."""
         ...
 
-    async def settle(self, key: str, call_id: str, actual: Quote, *, now: float) -> None:
-        """Replace the bound by what was used."""
+    async def settle(self, key: str, slice_: int, bound: Quote, tokens: int, dollars: Decimal, window: float) -> None:
+        """Take a bound back from its slice, unless that has left the window, and count what was used now."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release connections."""
         ...

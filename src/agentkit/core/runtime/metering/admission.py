@@ -66,9 +66,11 @@ class Reservation(Struct):
 class Ticket:
     """A place in the queue, woken on the loop that drew it."""
 
-    __slots__ = ("future", "loop")
+    __slots__ = ("future", "loop", "owner", "priority")
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str = "", priority: int = 0) -> None:
+        self.owner = owner
+        self.priority = priority
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[bool] = self.loop.create_future()
 
@@ -90,11 +92,16 @@ class Ticket:
 
 
 class WaitingRoom:
-    """Reservations by (call id, attempt) and a first-come queue; the owner's lock guards every method but `woken`."""
+    """Reservations by (call id, attempt) and a fair queue; the owner's lock guards every method but `woken`.
 
-    __slots__ = ("_queue", "_reservations", "held")
+    The lowest priority number comes first, then whose owner has waited longest since it was last let in, then who
+    came first.
+    """
+
+    __slots__ = ("_queue", "_reservations", "_turns", "held")
 
     def __init__(self) -> None:
+        self._turns: dict[str, int] = {}  # when each waiting owner was last let in
         self._reservations: dict[tuple[str, int], Reservation] = {}
         self._queue: deque[Ticket] | None = None  # most budgets never see a waiter
         self.held = NOTHING_HELD
@@ -150,9 +157,9 @@ class WaitingRoom:
                 held = held.plus(one.quote)
         return held
 
-    def enter(self) -> Ticket:
-        """Join the end of the queue."""
-        ticket = Ticket()
+    def enter(self, owner: str = "", priority: int = 0) -> Ticket:
+        """Join the queue."""
+        ticket = Ticket(owner, priority)
         if self._queue is None:
             self._queue = deque()
         self._queue.append(ticket)
@@ -160,19 +167,29 @@ class WaitingRoom:
 
     def is_first(self, ticket: Ticket) -> bool:
         """Return whether it is this waiter's turn."""
-        return self._queue is not None and bool(self._queue) and self._queue[0] is ticket
+        return self._next() is ticket
 
-    def leave(self, ticket: Ticket) -> None:
-        """Give up the place."""
+    def leave(self, ticket: Ticket, *, admitted: bool = False) -> None:
+        """Give up the place; an owner that was let in stands behind the others then."""
         if self._queue and ticket in self._queue:
             self._queue.remove(ticket)
+        if not self._queue:
+            self._turns.clear()
+        elif admitted:
+            self._turns[ticket.owner] = 1 + max(self._turns.values(), default=0)
 
     def wake(self) -> None:
         """Let the first waiter look again."""
-        while self._queue and self._queue[0].loop.is_closed():  # its waiter ended with its loop
-            self._queue.popleft()
-        if self._queue:
-            self._queue[0].wake()
+        while (first := self._next()) is not None and first.loop.is_closed():  # its waiter ended with its loop
+            self.leave(first)
+        if first is not None:
+            first.wake()
+
+    def _next(self) -> Ticket | None:
+        queue = self._queue
+        if not queue or len(queue) == 1:
+            return queue[0] if queue else None
+        return min(queue, key=lambda ticket: (ticket.priority, self._turns.get(ticket.owner, 0)))
 
     def names(self) -> str:
         """Return who holds reservations, for a refusal."""

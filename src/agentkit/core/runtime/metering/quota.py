@@ -16,7 +16,11 @@ from agentkit.core.contracts import (
     ChatRequest,
     CostRecord,
     Money,
+    QuotaLimits,
+    QuotaStanding,
+    QuotaStore,
     Quote,
+    RateLimit,
     Usage,
     add_money,
     render_money,
@@ -27,7 +31,9 @@ from agentkit.core.runtime.checks import at_least, choice
 from agentkit.core.runtime.clock import Clock, as_clock
 from agentkit.core.runtime.metering.admission import NOTHING_HELD, Held, Ticket
 from agentkit.core.runtime.metering.estimate import request_tokens
+from agentkit.core.runtime.metering.feedback import Feedback
 from agentkit.core.runtime.metering.limits import Refusal, to_ceiling
+from agentkit.core.runtime.metering.remote import RemoteWindows
 from agentkit.core.runtime.metering.windows import SLICES, Window
 from agentkit.errors import ConfigurationError
 
@@ -38,12 +44,18 @@ _NEVER = 86_400.0 * 365
 
 
 class Quota:
-    """Ceilings for each `scope.key()` over the last `window` seconds: requests, total tokens, dollars.
+    """Ceilings for each key over the last `window` seconds: requests, total tokens, dollars.
 
     Every attempt reserves a request, its tokens and its money before it starts; `settle` replaces the bound by what
     was used, `release` gives tokens and money back but never the request. `on_exceeded` "raise" raises MeterExceeded,
-    "stop" returns a verdict that is not ok, "wait" waits in the tenant's own queue, at most until the deadline.
-    Constant memory a key; a key without traffic is deleted. Safe to share between threads and event loops.
+    "stop" returns a verdict that is not ok, "wait" waits in the key's own queue, at most until the deadline. What can
+    never fit is refused at once. The key is `scope.key()`, or what `by(call)` returns: a key that tenants share, such
+    as a provider, lets them in by turns, lower `priority(call)` first. A provider that says it is full, by a 429 or in
+    its headers, is left alone for so long under the call's key. Constant memory a key; a key without traffic is
+    deleted. Safe to share between threads and event loops.
+
+    `store` keeps the windows for many workers; then `on_error` "closed" refuses calls while it cannot answer, "open"
+    lets them through uncounted, and corrections reach it a moment later (`flush` waits for them).
     Raises MoneyPrecisionError or ConfigurationError for a limit that cannot mean anything.
     """
 
@@ -55,6 +67,11 @@ class Quota:
         window: float = 60.0,
         clock: Clock | Callable[[], float] = time.monotonic,
         on_exceeded: Literal["raise", "stop", "wait"] = "raise",
+        *,
+        by: Callable[[Call[ChatRequest]], str] | None = None,
+        priority: Callable[[Call[ChatRequest]], int] | None = None,
+        store: QuotaStore | None = None,
+        on_error: Literal["open", "closed"] = "closed",
     ) -> None:
         self.max_rpm = at_least("Quota", "max_rpm", max_rpm, 0)
         self.max_tpm = at_least("Quota", "max_tpm", max_tpm, 0)
@@ -66,6 +83,11 @@ class Quota:
         self._clock = as_clock(clock)
         self._windows: OrderedDict[str, Window] = OrderedDict()
         self._lock = threading.Lock()
+        self._by = by
+        self._priority = priority
+        self._feedback = Feedback()
+        choice("Quota", "on_error", on_error, ("open", "closed"))
+        self._remote = None if store is None else RemoteWindows(store, on_error, self._clock)
 
     @property
     def max_usd(self) -> Decimal | None:
@@ -116,10 +138,12 @@ class Quota:
         if quote is None:
             tokens = request_tokens(call.request) if self.max_tpm is not None else 0
             quote = Quote(tokens)
-        key = call.ctx.scope.key()
+        key = self._key(call)
+        if self._remote is not None:
+            return await self._guard_remotely(self._remote, key, call, quote)
         with self._lock:
             window = self._touch(key)
-            refusal = self._admit(window, call, quote, first=window.room.may_pass(call))
+            refusal = self._admit(key, window, call, quote, first=window.room.may_pass(call))
         if refusal is not None and self.on_exceeded == "wait" and not call.hedge:
             refusal = await self._wait(key, window, call, quote)
         return self._answer(window, refusal)
@@ -134,24 +158,38 @@ class Quota:
             return Charge(True)
         return self._book(call, usage, None if cost is None else to_money(cost), accepted=True)
 
+    def learn(self, call: Call[ChatRequest], limit: RateLimit, /) -> None:
+        """Heed what the provider said of its limits in answer to the call."""
+        with self._lock:
+            self._feedback.learn(self._key(call), limit, self._clock.now())
+
+    async def flush(self) -> None:
+        """Wait until a store has heard of everything that was settled."""
+        if self._remote is not None:
+            await self._remote.flush()
+
     def release(self, call: Call[ChatRequest], /) -> None:
         """Give tokens and money of an attempt back that provably did not reach the provider; the request stays."""
+        if self._remote is not None:
+            self._remote.settle(call, 0, ZERO, self.window)
+            return
         with self._lock:
-            window = self._windows.get(call.ctx.scope.key())
+            window = self._windows.get(self._key(call))
             if window is not None:
                 window.room.drop(call)
                 window.room.wake()
 
     def _book(self, call: Call[ChatRequest], usage: Usage, cost: Decimal | None, *, accepted: bool) -> Charge:
+        if self._remote is not None:
+            quote = self._remote.bound(call) if accepted else None
+            tokens, uncertain = _used(usage, quote), _uncertain(cost, quote)
+            self._remote.settle(call, tokens, uncertain if cost is None else cost, self.window)
+            return Charge(True)
         with self._lock:
-            window = self._touch(call.ctx.scope.key())
+            window = self._touch(self._key(call))
             held = window.room.drop(call)
             bound = None if held is None or not accepted else held.quote
-            tokens = usage.total_tokens
-            if tokens is None:
-                known = (usage.input_tokens or 0) + (usage.output_tokens or 0)
-                tokens = known if bound is None else max(known, bound.input_tokens + bound.output_tokens)
-            uncertain = ZERO if cost is not None or bound is None or bound.cost is None else bound.cost
+            tokens, uncertain = _used(usage, bound), _uncertain(cost, bound)
             window.add(
                 window.touched,
                 tokens=tokens,
@@ -190,8 +228,54 @@ class Quota:
                 window.touched = index
                 self._windows.move_to_end(key)
 
-    def _admit(self, window: Window, call: Call[ChatRequest], quote: Quote, *, first: bool) -> Refusal | None:
-        refusal = self._lacks(window, window.room.held, quote)
+    def _key(self, call: Call[ChatRequest]) -> str:
+        return call.ctx.scope.key() if self._by is None else self._by(call)
+
+    async def _guard_remotely(self, remote: RemoteWindows, key: str, call: Call[ChatRequest], quote: Quote) -> Charge:
+        limits = QuotaLimits(self.max_rpm, self.max_tpm, self._max_usd, self.window)
+        waits = self.on_exceeded == "wait" and not call.hedge
+        refusal = await self._closed(key, call, quote, waits=waits)
+        standing = QuotaStanding()
+        if refusal is None:
+            standing = await remote.reserve(key, call, quote, limits)
+            if standing.axis and waits and self._lacks(Window(), NOTHING_HELD, quote) is None:
+                standing = await remote.wait(key, call, quote, limits, self._rank(call), self._until(call))
+            if standing.axis:
+                refusal = Refusal(standing.axis, _said(standing, limits, quote))
+        charge = Charge(
+            refusal is None,
+            "" if refusal is None else refusal.reason,
+            standing.dollars,
+            calls=standing.requests,
+            axis="" if refusal is None else refusal.axis,
+        )
+        return charge if charge.ok or self.on_exceeded == "stop" else charge.raise_if_exceeded()
+
+    async def _closed(self, key: str, call: Call[ChatRequest], quote: Quote, *, waits: bool) -> Refusal | None:
+        """Return why the provider would turn the call away, after waiting for that to pass where one may."""
+        until = self._until(call)
+        while True:
+            now = self._clock.now()
+            with self._lock:
+                refusal = self._feedback.lacks(key, quote, 0, now)
+                opens = self._feedback.until(key, now)
+            if refusal is None or not waits or opens is None or now >= until:
+                return refusal
+            await self._clock.sleep(max(0.0, min(opens, until) - now))
+
+    def _rank(self, call: Call[ChatRequest]) -> int:
+        return 0 if self._priority is None else self._priority(call)
+
+    def _until(self, call: Call[ChatRequest]) -> float:
+        left = call.ctx.remaining_time()
+        return self._clock.now() + (_NEVER if left is None else left)
+
+    def _admit(self, key: str, window: Window, call: Call[ChatRequest], quote: Quote, *, first: bool) -> Refusal | None:
+        held = window.room.held
+        refusal = self._lacks(window, held, quote)
+        if refusal is None:
+            in_flight = held.input_tokens + held.output_tokens
+            refusal = self._feedback.lacks(key, quote, in_flight, self._clock.now())
         if refusal is None and not first:
             refusal = _WAIT
         if refusal is None:
@@ -225,17 +309,17 @@ class Quota:
         never = self._lacks(Window(), NOTHING_HELD, quote)
         if never is not None:
             return never
-        left = call.ctx.remaining_time()
-        until = self._clock.now() + (_NEVER if left is None else left)
+        until = self._until(call)
         with self._lock:
-            ticket = window.room.enter()
+            ticket = window.room.enter(call.ctx.scope.tenant, self._rank(call))
+        refusal: Refusal | None = _WAIT
         try:
             while True:
                 with self._lock:
                     self._touch(key)
                     ticket.reset()
-                    refusal = self._admit(window, call, quote, first=window.room.is_first(ticket))
-                    at = self._look_again(window, ticket, until)
+                    refusal = self._admit(key, window, call, quote, first=window.room.is_first(ticket))
+                    at = self._look_again(key, window, ticket, until)
                     if self._lacks(Window(), window.room.own(call), quote) is not None:
                         return refusal  # in vain: it does not fit beside what itself keeps open
                 if refusal is None or self._clock.now() >= until:
@@ -243,15 +327,16 @@ class Quota:
                 await window.room.woken(ticket, at, self._clock)
         finally:
             with self._lock:
-                window.room.leave(ticket)
+                window.room.leave(ticket, admitted=refusal is None)
                 window.room.wake()
 
-    def _look_again(self, window: Window, ticket: Ticket, until: float) -> float:
-        """Return when a slice leaves the window, which only the first in the queue waits for."""
-        expiry = window.next_expiry
-        if expiry is None or not window.room.is_first(ticket):
+    def _look_again(self, key: str, window: Window, ticket: Ticket, until: float) -> float:
+        """Return when a slice leaves the window or the provider opens, which only the first in the queue waits for."""
+        if not window.room.is_first(ticket):
             return until
-        return min(until, expiry * self.window / SLICES)
+        expiry, opens = window.next_expiry, self._feedback.until(key, self._clock.now())
+        moments = [until, *([] if expiry is None else [expiry * self.window / SLICES])]
+        return min(moments if opens is None else [*moments, opens])
 
     def _charge(self, window: Window, refusal: Refusal | None) -> Charge:
         sums = window.sums
@@ -269,3 +354,28 @@ class Quota:
     def _answer(self, window: Window, refusal: Refusal | None) -> Charge:
         charge = self._charge(window, refusal)
         return charge if charge.ok or self.on_exceeded == "stop" else charge.raise_if_exceeded()
+
+
+def _used(usage: Usage, bound: Quote | None) -> int:
+    """Return the tokens to count: those that are known, or the bound where some are not."""
+    tokens = usage.total_tokens
+    if tokens is not None:
+        return tokens
+    known = (usage.input_tokens or 0) + (usage.output_tokens or 0)
+    return known if bound is None else max(known, bound.input_tokens + bound.output_tokens)
+
+
+def _uncertain(cost: Decimal | None, bound: Quote | None) -> Decimal:
+    return ZERO if cost is not None or bound is None or bound.cost is None else bound.cost
+
+
+def _said(standing: QuotaStanding, limits: QuotaLimits, quote: Quote) -> str:
+    if standing.axis == "store":
+        return "the quota's store cannot answer"
+    if standing.axis == "requests":
+        return f"requests {standing.requests + 1} > {limits.requests} in {limits.window:g} s"
+    if standing.axis == "tokens":
+        tokens = standing.tokens + quote.input_tokens + quote.output_tokens
+        return f"tokens up to {tokens} > {limits.tokens} in {limits.window:g} s"
+    money = add_money(standing.dollars, quote.cost or ZERO)
+    return f"cost up to ${render_money(money)} > ${render_money(limits.dollars or ZERO)} in {limits.window:g} s"
