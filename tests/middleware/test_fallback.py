@@ -76,6 +76,7 @@ async def asked(route, request=REQUEST, ctx=None):
         ProviderError("malformed", code="malformed_turn", retryable=False),
         BadRequest("no such model", status=404),
         BadRequest("retired", status=400, code="model_decommissioned"),
+        BadRequest("no such deployment", status=400, code="DeploymentNotFound"),
         ContextOverflow("too long"),
     ],
     ids=lambda error: f"{type(error).__name__} {error.status or error.code or ''}",

@@ -39,8 +39,10 @@ PRICE = parse_price("1/1")
 class World:
     """Default layers with a hedge after two seconds, over one scripted model and a clock by hand."""
 
-    def __init__(self, *script, to="same", second=None, attempts=3, failures=10, budget=None, **fields) -> None:
-        self.clock = ManualClock()
+    def __init__(
+        self, *script, to="same", second=None, attempts=3, failures=10, budget=None, clock=None, **fields
+    ) -> None:
+        self.clock = clock or ManualClock()
         self.model = ScriptedModel(list(script), clock=self.clock, name="one")
         self.breaker = Breaker(BreakerPolicy(failures=failures))
         self.second = None if second is None else ScriptedModel(second, clock=self.clock, name="two")
@@ -200,9 +202,52 @@ async def test_what_does_not_fit_beside_the_first_is_not_sent(meters):
         fields = {"budget": Budget("0.0015", max_wait=1000, clock=clock)}  # one bound of some 0.0011
     if meters == "quota":
         fields = {"meters": [Quota(max_rpm=1, on_exceeded="wait", clock=clock)]}
-    world = World(Reply("slow", delay=50, usage=Usage(10, 10)), "never", **fields)
+    world = World(Reply("slow", delay=50, usage=Usage(10, 10)), "never", clock=clock, **fields)
     assert (await world.run()).exception() is None
     assert world.text == "slow" and len(world.model.requests) == 1 and world.rows == [(1, "ok")]
+    world.settled()
+
+
+@pytest.mark.parametrize("meters", ["budget", "quota"])
+async def test_a_hedge_does_not_queue_for_what_comes_free_later(meters):
+    """Room that another call gives back, or the next window brings, is not used for a second request."""
+    clock = ManualClock()
+    if meters == "budget":
+        fields = {"budget": Budget("0.0025", max_wait=1000, clock=clock)}  # two bounds of some 0.0011
+    else:
+        fields = {"meters": [Quota(max_rpm=2, on_exceeded="wait", clock=clock)]}
+    tiny = Usage(10, 10)
+    world = World(
+        Reply("short", delay=5, usage=tiny),
+        Reply("long", delay=150, usage=tiny),
+        "never",
+        "never",
+        clock=clock,
+        **fields,
+    )
+    calls = [asyncio.create_task(world.read()) for _ in range(2)]
+    await world.clock.run_for(200)
+    for call in calls:
+        await asyncio.wait([call], timeout=5)
+        assert call.exception() is None
+    assert len(world.model.requests) == 2 and not world.budget.held()
+
+
+async def test_a_failed_first_request_is_followed_by_no_hedge_while_its_row_is_read():
+    """The plan for the second request ends with the first one's failure, however long the consumer takes."""
+    world = World(Fault(Overloaded("gone"), reply=Reply(delay=1)), "never", attempts=1)
+    seen = asyncio.Event()
+
+    async def read():
+        async with world.ctx.invoker.stream(REQUEST, world.ctx, route=world.route) as events:
+            async for _ in events:
+                seen.set()
+                await world.clock.sleep(50)
+
+    task = asyncio.create_task(read())
+    await world.clock.run_for(100)
+    await asyncio.wait([task], timeout=5)
+    assert seen.is_set() and isinstance(task.exception(), Overloaded) and len(world.model.requests) == 1
     world.settled()
 
 

@@ -25,7 +25,18 @@ from agentkit.errors import (
 __all__ = ["Fallback", "fallback"]
 
 _LOG = logging.getLogger("agentkit")
-_NO_SUCH_MODEL = frozenset({"model_not_found", "model_not_available", "model_decommissioned", "invalid_model"})
+_NO_SUCH_MODEL = frozenset(
+    {
+        "deploymentnotfound",
+        "invalid_model",
+        "model_decommissioned",
+        "model_not_active",
+        "model_not_available",
+        "model_not_found",
+        "not_found_error",
+        "unknown_model",
+    }
+)
 
 
 class Fallback:
@@ -206,5 +217,5 @@ def _another_may_do(error: ProviderError) -> bool:
     if isinstance(error, ContextOverflow):
         return True
     if isinstance(error, BadRequest):
-        return error.status == 404 or error.code in _NO_SUCH_MODEL
+        return error.status == 404 or (error.code or "").lower() in _NO_SUCH_MODEL
     return not isinstance(error, Refused)
