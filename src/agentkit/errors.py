@@ -222,12 +222,23 @@ class ToolError(AgentkitError):
 
 
 class OutputInvalid(AgentkitError, ValueError):
-    """The answer does not fit the declared output; `problems` are paths with reasons, `text` a bounded head."""
+    """The answer does not fit the declared output; `problems` are paths with reasons, `text` a bounded head.
+
+    `stop_reason` is how the model ended; a cut answer is told as such in the message.
+    """
 
     def __init__(self, message: str, *, problems: Sequence[str] = (), text: str = "") -> None:
         super().__init__(message)
         self.problems = tuple(problems)
         self.text = text
+        self.stop_reason = ""
+
+    def ended(self, stop_reason: str, why: str = "") -> None:
+        """Note how the model ended the answer, and `why` it does not fit where that explains it."""
+        self.stop_reason = stop_reason
+        if why:
+            self.message = f"{self.message} The answer ended with stop_reason {stop_reason!r}: {why}."
+            self.args = (self.message,)
 
 
 class StoreError(AgentkitError):

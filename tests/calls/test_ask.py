@@ -330,3 +330,29 @@ async def test_an_empty_answer_is_sent_back_and_then_raised():
     with pytest.raises(OutputInvalid, match="empty"):
         await ask(binding, "q")
     assert len(model.requests) == 2
+
+
+@pytest.mark.parametrize("reason", ["length", "context_window", "refusal", "content_filter"])
+async def test_b35_an_answer_that_was_cut_or_declined_is_not_corrected(reason):
+    """No second turn is paid for it; the error says how it ended, and carries what it cost."""
+    binding, model = priced(Reply('{"name": "Par', usage=USED, stop_reason=reason), Reply(PARIS))
+    with pytest.raises(OutputInvalid, match=f"not JSON.*stop_reason '{reason}'") as raised:
+        await ask(binding, "Capital?", output=City)
+    assert len(model.requests) == 1
+    assert raised.value.stop_reason == reason
+    assert raised.value.cost == Decimal("0.002")
+
+
+async def test_an_answer_that_fits_is_taken_however_it_ended():
+    """A whole answer that ends exactly at the limit is an answer; an empty one without a shape says why."""
+    binding, _ = priced(Reply(PARIS, stop_reason="length"), Reply("", stop_reason="length"))
+    assert (await ask(binding, "Capital?", output=City)).value == City("Paris", 2_100_000)
+    with pytest.raises(OutputInvalid, match=r"empty.*raise max_tokens"):
+        await ask(binding, "Capital?")
+
+
+async def test_b37_a_fence_and_raw_line_breaks_are_no_mistake():
+    """A right answer in one code fence, or with raw line breaks in its texts, is taken without a correction."""
+    binding, model = priced('```json\n{"name": "Two\nlines\there", "people": 1}\n```')
+    assert (await ask(binding, "Capital?", output=City)).value == City("Two\nlines\there", 1)
+    assert len(model.requests) == 1

@@ -253,8 +253,9 @@ class CallRuntime:
     ) -> Answer[object]:
         """Ask once and return the answer, validated when `output` is a type or JSON Schema.
 
-        An answer that does not fit is sent back once; what that costs is in the Answer. Raises OutputInvalid when it
-        still does not fit, and every ProviderError, MeterExceeded, DeadlineExceeded and Cancelled.
+        An answer that does not fit is sent back once, unless it was cut or declined; what that costs is in the Answer.
+        Raises OutputInvalid when it still does not fit, and every ProviderError, MeterExceeded, DeadlineExceeded and
+        Cancelled.
         """
         work = ask_work(binding, prompt, output, instructions, settings)
         return to_answer(await self._do(work, ctx, budget, deadline))

@@ -41,6 +41,12 @@ from agentkit.observe import log_event
 
 __all__ = ["Cognition", "Run"]
 
+_ENDINGS = {
+    "length": "it was cut at the output limit; raise max_tokens, or ask for less",
+    "context_window": "it was cut where the model's window was full; shorten the conversation",
+    "refusal": "the model declined",
+    "content_filter": "a filter cut it",
+}
 _CUTS = (Cancelled, DeadlineExceeded)
 
 
@@ -326,16 +332,25 @@ class Run:
 
     def parse_output(self) -> object:
         """Return the last answer in the declared shape, its text without one; raises OutputInvalid."""
-        text = self.text()
+        text, reason = self.text(), self.state.model_stop_reason
         if self.job.output is not None:
-            return self.job.output.parse(text)
+            try:
+                return self.job.output.parse(text)
+            except OutputInvalid as problem:
+                problem.ended(reason, _ENDINGS.get(reason, ""))
+                raise
         if not text.strip():
-            raise OutputInvalid("The model's answer is empty.", problems=("the answer is empty",))
+            empty = OutputInvalid("The model's answer is empty.", problems=("the answer is empty",))
+            empty.ended(reason, _ENDINGS.get(reason, ""))
+            raise empty
         return text
 
     def may_correct(self, problem: OutputInvalid) -> bool:
-        """Add a message that says what does not fit, when a correction is left; return whether it was."""
-        if self.state.corrections >= self.job.corrections:
+        """Add a message that says what does not fit, when a correction is left; return whether it was.
+
+        An answer that was cut or declined gets none: asked again, the model would end in the same way.
+        """
+        if self.state.corrections >= self.job.corrections or problem.stop_reason in _ENDINGS:
             return False
         self.state.corrections += 1
         listed = "\n".join(f"- {line}" for line in problem.problems[:20]) or f"- {problem.message}"
