@@ -44,6 +44,7 @@ from agentkit.testing import Fault, LoopbackServer, ManualClock, ScriptedModel, 
 from agentkit.testing.loopback import HttpAnswer
 
 REQUEST = ChatRequest((UserMessage("hi"),))
+LONG = ChatRequest((UserMessage("word " * 3000),))
 DOWN = Overloaded("down", retryable=False, status=503)
 
 
@@ -123,12 +124,11 @@ async def test_b71_one_start_is_seen_over_all_routes(attempts):
 async def test_the_last_error_tells_of_all_that_were_tried():
     """Class and hint are the last one's; `tried` is plain data of every route in order, and the text names them."""
     last = RateLimited("wait", retryable=False, retry_after=40.0, status=429)
-    third = a_route("three", last, max_output_tokens=100_000)
-    second = a_route("two", "unused", max_output_tokens=10)
+    third = a_route("three", last)
+    second = a_route("two", "unused", context_window=100)
     route = a_route("one", Overloaded("down", status=503), Overloaded("down", status=503), then=[second, third])
-    request = replace(REQUEST, settings=ModelSettings(max_tokens=5000))
     with pytest.raises(RateLimited) as raised:
-        await asked(route, request, a_context(attempts=2))
+        await asked(route, LONG, a_context(attempts=2))
     error = raised.value
     assert error is last and error.retry_after == 40.0 and error.attempts == 3
     assert [(one["model"], one.get("error"), one.get("attempts")) for one in error.tried] == [
@@ -136,11 +136,8 @@ async def test_the_last_error_tells_of_all_that_were_tried():
         ("two", None, None),
         ("three", "RateLimited", 1),
     ]
-    assert error.tried[1]["skipped"] == "it writes 10 tokens at most, and max_tokens=5000"
+    assert error.tried[1]["skipped"] == "the conversation does not fit its window of 100 tokens"
     assert str(error) == "wait (after 3 attempts with p:one, p:two, p:three)"
-
-
-LONG = replace(REQUEST, messages=(UserMessage("word " * 3000),))
 
 
 async def test_an_overflow_goes_to_a_larger_window_alone():

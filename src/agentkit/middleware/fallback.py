@@ -177,15 +177,13 @@ class _Walk:
         missing: CapabilityMissing | None = missing_capability(route, request)
         if missing is not None:
             return missing.message
-        window, wanted = known.context_window, request.settings.max_tokens
+        window = known.context_window
         if window is not None:
             if self._window is not None and window <= self._window:
                 return f"its window of {window} tokens is not larger than one the request did not fit"
             likely = cast(RunContext, self._call.ctx).account.estimate_input(request)
             if likely > window and least_tokens(request.messages) > window:
                 return f"the conversation does not fit its window of {window} tokens"
-        if self._error is not None and wanted and known.max_output_tokens and wanted > known.max_output_tokens:
-            return f"it writes {known.max_output_tokens} tokens at most, and max_tokens={wanted}"
         return ""
 
     def _tell(self, route: Route, **what: object) -> None:
