@@ -272,6 +272,16 @@ async def test_errors_name_the_server() -> None:
     await gone.aclose()
 
 
+@pytest.mark.parametrize("before", [480, 490, 497, 501])
+async def test_b118_no_part_of_a_secret_at_a_cut(before: int) -> None:
+    """B118: a long text is cut between words, so a key at the cut is not shown by half."""
+    text = f"{'x ' * (before // 2)}0123456789-abcdefghijklmnop tail"
+    model = HttpModel(
+        find_profile("openai-compatible"), OneRefusal(text.encode(), {}), key="0123456789-abcdefghijklmnop"
+    )
+    assert "0123" not in (await failed(model)).message
+
+
 class OneRefusal:
     """A transport and its one answer in this process: status 400 with a body that is given."""
 

@@ -216,6 +216,19 @@ async def test_requests_at_once_learn_together() -> None:
     assert server.requests[-1].body["max_completion_tokens"] == 9
 
 
+async def test_what_was_learned_at_once_is_all_kept() -> None:
+    """Two requests that learn different things at the same time do not make each other's forgotten."""
+    async with LoopbackServer(refusing("seed", "temperature")) as server:
+        model = over(server)
+        await asyncio.gather(
+            asked(model, settings=ModelSettings(seed=1)), asked(model, settings=ModelSettings(temperature=1))
+        )
+        before = len(server.requests)
+        await asked(model, settings=ModelSettings(seed=1, temperature=1))
+        await model.aclose()
+    assert len(server.requests) == before + 1
+
+
 async def test_a_profile_of_ones_own_is_learned_from_too() -> None:
     """What is learned is kept beside the profile that was given, which stays as it is."""
     profile = replace(find_profile("vllm"), rejects=frozenset({"seed"}))
