@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, time, timedelta
@@ -22,7 +23,7 @@ T = TypeVar("T")
 Migration = Callable[[JsonValue], JsonValue]
 
 _EXACT = (bytes, bytearray, memoryview, Decimal, datetime, date, time, timedelta, UUID)
-_NOT_FINITE = (b"null", b'NaN"', b'Infinity"', b'nan"', b'inf"')  # how msgspec spells NaN and infinity
+_NOT_FINITE = (b'NaN"', b'Infinity"', b'nan"', b'inf"')  # how msgspec spells decimals that are no number
 _ENCODER = msgspec.json.Encoder(decimal_format="string")
 _VERSIONS: dict[str, int] = {}
 _MIGRATIONS: dict[tuple[str, int], Migration] = {}
@@ -60,7 +61,7 @@ def encode_data(kind: str, value: object) -> bytes:
         body = _encode_cleaned(kind, value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise _refusal(kind, value, error) from error
-    if any(spelling in body for spelling in _NOT_FINITE):
+    if any(spelling in body for spelling in _NOT_FINITE) or (b"null" in body and not _is_finite(value)):
         _refuse_not_finite(kind, value)
     if b"\\u0000" in body:
         body = _encode_cleaned(kind, value)
@@ -128,6 +129,15 @@ def _refusal(kind: str, value: object, error: Exception) -> StoreError:
                 "objects in Services.app."
             )
     return StoreError(f"A {kind} cannot be stored: {error}")
+
+
+def _is_finite(value: object) -> bool:
+    """Return whether every float is a number; msgspec writes null for one that is none."""
+    try:
+        json.dumps(msgspec.to_builtins(value, str_keys=True), allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def _refuse_not_finite(kind: str, value: object) -> None:
