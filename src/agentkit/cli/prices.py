@@ -14,8 +14,7 @@ from agentkit.errors import ConfigurationError
 __all__ = ["explain_command", "list_command", "validate_command"]
 
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens")
-_SHORT = {"input": "input_tokens", "output": "output_tokens", "cache_read": "cache_read_tokens"}
-_SHORT |= {"cache_write": "cache_write_tokens", "cache_write_1h": "cache_write_1h_tokens"}
+_SHORT = {name.removesuffix("_tokens"): name for name in _TOKENS}
 
 
 async def list_command(options: argparse.Namespace) -> int:
