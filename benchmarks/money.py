@@ -157,8 +157,12 @@ async def main() -> None:
         quota.append(await quota_seconds(calls, records))
         bare.append(await dict_seconds(calls, records))
     middle = statistics.median
-    print(f"reserve + settle, budget   {middle(budget) * 1e6:6.2f} us   {middle(budget) / middle(bare):5.1f} x a dictionary")
-    print(f"reserve + settle, quota    {middle(quota) * 1e6:6.2f} us   {middle(quota) / middle(bare):5.1f} x a dictionary")
+    print(
+        f"reserve + settle, budget   {middle(budget) * 1e6:6.2f} us   {middle(budget) / middle(bare):5.1f} x a dictionary"
+    )
+    print(
+        f"reserve + settle, quota    {middle(quota) * 1e6:6.2f} us   {middle(quota) / middle(bare):5.1f} x a dictionary"
+    )
     with tempfile.TemporaryDirectory() as folder:
         plain, shared, inserts = [], [], []
         for _ in range(3):
@@ -166,8 +170,12 @@ async def main() -> None:
             shared.append(await ledger_rate(Path(folder), shared=True))
             inserts.append(insert_rate(Path(folder)))
     bare_rate = middle(inserts)
-    print(f"ledger, begin and end      {middle(plain):6.0f} calls/s   {middle(plain) / bare_rate:5.2f} of a bare INSERT loop")
-    print(f"  under a shared ceiling   {middle(shared):6.0f} calls/s   {middle(shared) / bare_rate:5.2f} of a bare INSERT loop")
+    print(
+        f"ledger, begin and end      {middle(plain):6.0f} calls/s   {middle(plain) / bare_rate:5.2f} of a bare INSERT loop"
+    )
+    print(
+        f"  under a shared ceiling   {middle(shared):6.0f} calls/s   {middle(shared) / bare_rate:5.2f} of a bare INSERT loop"
+    )
     used, left = await key_bytes()
     print(f"an active key of a quota   {used:6.0f} bytes; keys left a window later: {left}")
 

@@ -153,6 +153,22 @@ async def test_a_model_that_never_reasons_is_asked_without_its_reasoning() -> No
     assert ["include" in received.body for received in server.requests] == [True, False, False]
 
 
+@pytest.mark.parametrize(("code", "again"), [("unknown_parameter", True), (None, False)])
+async def test_what_keeps_a_server_from_storing_is_dropped_only_when_it_is_unknown(code, again) -> None:
+    """A server that knows no `store` is asked without it, and the answer says so; any other complaint of it stands."""
+    said = b'{"error": {"message": "no", "type": "invalid_request_error", "param": "store", "code": %s}}'
+    refused = HttpAnswer(status=400, pieces=(said % (b'"%s"' % code.encode() if code else b"null"),))
+    async with LoopbackServer([refused, OK]) as server, CallRuntime() as calls:
+        if not again:
+            with pytest.raises(BadRequest):
+                await calls.ask(at(server, "responses"), "hi")
+            assert len(server.requests) == 1
+            return
+        answer = await calls.ask(at(server, "responses"), "hi")
+    assert ["store" in received.body for received in server.requests] == [True, False]
+    assert [(note.kind, note.what) for note in answer.adjustments] == [("setting", "store")]
+
+
 async def test_tool_names_and_choice_go_as_servers_take_them() -> None:
     """A tool whose name no server takes is called by its alias there and by its own name here."""
     odd = msgspec.structs.replace(double.spec, name="math.double")

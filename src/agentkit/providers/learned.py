@@ -29,7 +29,7 @@ _OPTIONAL: Final = _ONLY_DEFAULT | {
     "stop",
     "stop_sequences",
 }
-_UNASKED: Final = frozenset({"include", "store"})  # what a writer adds of itself: nobody misses it
+_UNASKED: Final = "include"  # what a writer adds of itself, and nobody misses: the param alone says that it is refused
 _CAPS: Final = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 _FALLS_BACK_TO: Final[dict[str, Literal["prompt", "text"]]] = {
     "strict": "prompt",
@@ -65,8 +65,11 @@ def learn(
         return Lesson(field, replace(profile, schemas=_FALLS_BACK_TO[profile.schemas]))
     if field in before:
         return None
-    if field in _OPTIONAL or field in _UNASKED:
+    if field in _OPTIONAL or field == _UNASKED:
         return Lesson(field, replace(profile, rejects=profile.rejects | {field}))
+    if field == "store":
+        note = Adjustment("setting", field, f"{profile.name} refused store=false; it may keep the conversation")
+        return Lesson(field, replace(profile, rejects=profile.rejects | {field}), note)
     if field == "stream_options":
         note = Adjustment("setting", field, f"{profile.name} refused it; the usage of a stream may be unknown")
         return Lesson(field, replace(profile, stream_usage=False), note)
@@ -82,7 +85,7 @@ def _refused(said: Said) -> str:
         return said.forbidden[0]
     root = _ROOT.match(said.param)
     field = root.group() if root else ""
-    if field in _UNASKED:
+    if field == _UNASKED:
         return field
     if not _UNKNOWN.isdisjoint(said.names):
         return field

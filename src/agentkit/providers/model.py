@@ -222,7 +222,7 @@ class HttpModel:
             changes.append(capped)
         if notes := self._notes.get(model):
             asked_for = {"max_tokens": max_tokens is not None, "stream_options": request.stream}
-            changes += [note for what, note in notes.items() if asked_for[what]]
+            changes += [note for what, note in notes.items() if asked_for.get(what, True)]
         if changes:
             self._tell(model, changes)
         adjustments = (*guarded.repairs, *changes, *writer.replay.left_out(messages, request.settings.replay))
