@@ -57,8 +57,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     later ones as the user's, "alternate" also joins neighbours of one role, "assistant_after_tools" puts a short
     answer between results and the user; `echo` is what must go back: the `reasoning_content` of a turn with calls
     ("content"), `reasoning_details` ("details"), or the thought signatures of calls ("signatures"). With Responses,
-    `output_parts` writes what the model said before as parts instead of text, and `chat_format` puts a schema where
-    Chat Completions has it.
+    `chat_format` puts a schema where Chat Completions has it.
 
     What comes back. `output_is_rest` counts as output all tokens that are not input, for a server that leaves reasoning
     out of its completion tokens; `think_tags` tells what stands between <think> and </think> at the start of a chat
@@ -101,7 +100,6 @@ class Profile(Struct, frozen=True, kw_only=True):
     think_tags: bool = False
     reports_model: bool = True
     keeps_connections: bool = True
-    output_parts: bool = False
     chat_format: bool = False
 
 

@@ -166,7 +166,8 @@ class ResponsesWriter(BodyWriter):
     def _replayed(self, message: AssistantMessage, layout: list[JsonValue]) -> Iterator[JsonObject]:
         """Yield the owner's own items in their order, with the text and calls the message has now."""
         items = [dict(item) for item in layout if isinstance(item, dict)]
-        lengths = [length for item in items if isinstance(length := item.get("length"), int)]
+        said = [item for item in items if item.get("type") == "message"]
+        lengths = [length for item in said if isinstance(length := item.get("length"), int)]
         unchanged = sum(lengths) == len(message.content)
         start, called = 0, 0
         if message.content and not lengths:
@@ -184,16 +185,15 @@ class ResponsesWriter(BodyWriter):
                     item.pop("index", None)
                     yield {**item, **self._call(message, called)}
                     called += 1
-            elif kind != "reasoning" or item.get("encrypted_content") or item.get("content"):
-                yield (
-                    {"summary": [], **item} if kind == "reasoning" else item
-                )  # reasoning without either only names what the server did not keep
+            elif kind != "reasoning":
+                yield item
+            elif item.get("encrypted_content") or item.get("content"):  # without either it names what was not kept
+                yield {"summary": [], **item}
         for index in range(called, len(message.tool_calls)):
             yield self._call(message, index)
 
     def _said(self, text: str) -> JsonObject:
-        content: JsonValue = [{"type": "output_text", "text": text}] if self._profile.output_parts else text
-        return {"type": "message", "role": "assistant", "content": content}
+        return {"type": "message", "role": "assistant", "content": text}
 
     def _call(self, message: AssistantMessage, index: int) -> JsonObject:
         call = message.tool_calls[index]
