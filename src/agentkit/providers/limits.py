@@ -10,9 +10,8 @@ from agentkit.errors import ContextOverflow
 
 __all__ = ["check_window", "output_cap"]
 
-_BYTES_PER_TOKEN = (
-    4  # a smaller body is not weighed; prose has more bytes to a token, other text is the server's to tell
-)
+_BYTES_PER_TOKEN = 4  # a smaller body is not weighed: whether it fits is the server's to tell
+_ROUNDED = 20  # lists round windows: a twentieth above what they say may still fit
 
 
 def output_cap(asked: int | None, known: Capabilities, default: int) -> tuple[int | None, Adjustment | None]:
@@ -39,7 +38,7 @@ def check_window(messages: Sequence[Message], size: int, known: Capabilities, pr
     if window is None or size <= _BYTES_PER_TOKEN * window:
         return
     least = least_tokens(messages)
-    if least > window:
+    if least > window + window // _ROUNDED:
         raise ContextOverflow(
             f"The conversation has at least {least:,} tokens, and the window of {provider}:{model} holds {window:,}. "
             "Send fewer or shorter messages, or use a model with a larger window.",

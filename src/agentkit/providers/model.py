@@ -50,7 +50,8 @@ class HttpModel:
     `stream` raises ProviderError kinds, with the request id, the rate-limit headers and the usage that was known;
     ConfigurationError before anything is sent when the conversation cannot be written. Closing the generator or
     cancelling its task releases the connection. `own_server` says whether the address is the provider's own (or a cloud
-    variant of it), so that its list prices apply. `aclose` closes what this model opened, never a client it was given.
+    variant of it), so that its list prices apply; `weighs` False leaves the limits of its models to the server, which
+    other headers may have raised. `aclose` closes what this model opened, never a client it was given.
     """
 
     def __init__(
@@ -208,6 +209,8 @@ class HttpModel:
         changes = writer.changes
         changes.clear()
         max_tokens, capped = output_cap(request.settings.max_tokens, known, self.profile.max_tokens)
+        if not self._weighs and capped is not None:
+            max_tokens, capped = request.settings.max_tokens, None
         try:
             body = writer.write(request, messages, max_tokens)
         except ConfigurationError:
@@ -343,6 +346,6 @@ def build_model(
         default_model=default_model,
         query=query,
         own_server=own or cloud,
-        weighs=client is None,  # a client's own headers may ask for a larger window
+        weighs=client is None and not any("beta" in name for name, _ in profile.headers),
         secrets=secrets_of(profile, api_key, client, query),
     )
