@@ -1,4 +1,4 @@
-"""Everything CI runs, by name: nox -s lint typing floors tests docs wheel; lowest and bench by hand."""
+"""Everything CI runs, by name: nox -s lint typing floors tests docs wheel; lowest, bench and fuzz by hand."""
 
 from __future__ import annotations
 
@@ -105,3 +105,12 @@ def bench(session: nox.Session) -> None:
     """Compare with bare loops, the SDK and three frameworks in one run; prints ratios and checks the targets."""
     session.install("-e", ".[httpx]", "-r", "benchmarks/requirements.txt")
     session.run("python", "-m", "benchmarks", *(session.posargs or ["--check"]), env={"PYTHONPATH": str(Path.cwd())})
+    session.run("python", "-m", "benchmarks.decode", "--check", env={"PYTHONPATH": str(Path.cwd())})
+
+
+@nox.session(python=MAIN)
+def fuzz(session: nox.Session) -> None:
+    """Decode damaged streams for a minute, led by coverage where atheris can be installed."""
+    session.install("-e", ".", "atheris")
+    arguments = session.posargs or ["--seconds", "60", "--coverage"]
+    session.run("python", "-m", "benchmarks.fuzz", *arguments, env={"PYTHONPATH": str(Path.cwd())})

@@ -47,7 +47,8 @@ _FASTEST = "agent-framework"
 TARGETS: tuple[Target, ...] = (
     Target("one-shot / openai SDK", Cost("one-shot"), Cost("one-shot", _SDK), 0.33),
     Target("10 tool turns / openai SDK", Cost("tool-loop"), Cost("tool-loop", _SDK), 0.20),
-    Target("1000 deltas at once / openai SDK", Cost("stream"), Cost("stream", _SDK), 0.10),
+    Target("1000 deltas at once / openai SDK", Cost("stream"), Cost("stream", _SDK), 1 / 15),
+    Target("1000 deltas at once / aiohttp and msgspec by hand", Cost("stream"), Cost("stream", "aiohttp"), 3.0),
     Target("1000 deltas, one a ms / openai SDK", Cost("stream-paced"), Cost("stream-paced", _SDK), 0.50),
     Target("200 concurrent / openai SDK", Cost("concurrent"), Cost("concurrent", _SDK), 0.20),
     Target("in-process turn / agent-framework", Cost("turn-10"), Cost("turn-10", _FASTEST), 0.25),
