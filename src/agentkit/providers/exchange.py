@@ -9,9 +9,9 @@ from agentkit.core.contracts import JsonValue
 from agentkit.errors import ProviderError
 from agentkit.providers.transports.port import HttpResponse
 from agentkit.providers.wire.clean import read_json
-from agentkit.providers.wire.failure import error_of_status
+from agentkit.providers.wire.failure import error_of_status, redact
 
-__all__ = ["drain", "is_stream", "read_failure", "rest_of"]
+__all__ = ["drain", "hide", "is_stream", "read_failure", "rest_of"]
 
 _log = logging.getLogger(__name__)
 _DRAIN = 0.25  # seconds for a server to close the body after its end marker, so that the connection can be kept
@@ -42,7 +42,10 @@ async def drain(response: HttpResponse) -> None:
 
 
 async def read_failure(response: HttpResponse) -> tuple[ProviderError, JsonValue]:
-    """Return the error of an answer that is not 200, and its JSON body, None where it has none."""
+    """Return the error of an answer that is not 200, and its JSON body, None where it has none.
+
+    The error is free of the credentials that the client added, the body is not.
+    """
     body = b""
     try:
         while len(body) < _MOST_ERROR and (data := await response.chunk()):
@@ -54,4 +57,15 @@ async def read_failure(response: HttpResponse) -> tuple[ProviderError, JsonValue
     except (ValueError, RecursionError):
         parsed = None
     text = body.decode("utf-8", "replace") if parsed is None and not body.lstrip().startswith(b"<") else ""
-    return error_of_status(response.status, response.headers, parsed, text=text), parsed
+    error = error_of_status(response.status, response.headers, parsed, text=text)
+    hide(error, *response.secrets)
+    return error, parsed
+
+
+def hide(error: ProviderError, *secrets: str) -> None:
+    """Take these secrets out of all that an error shows: some servers quote the key they refuse."""
+    error.message = redact(error.message, *secrets)
+    error.args = (error.message,)
+    error.code = error.code and redact(error.code, *secrets)
+    error.request_id = error.request_id and redact(error.request_id, *secrets)
+    error.headers = {name: redact(value, *secrets) for name, value in error.headers.items()}

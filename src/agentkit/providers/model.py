@@ -23,7 +23,7 @@ from agentkit.core.contracts import (
 )
 from agentkit.errors import BadRequest, ConfigurationError, ProviderError, StreamBroken
 from agentkit.providers.credentials import headers_of, is_own, key_of, secrets_of
-from agentkit.providers.exchange import drain, is_stream, read_failure, rest_of
+from agentkit.providers.exchange import drain, hide, is_stream, read_failure, rest_of
 from agentkit.providers.history import Guarded, guard_history
 from agentkit.providers.learned import MOST_REFUSALS, Lesson, learn
 from agentkit.providers.limits import check_window, output_cap
@@ -274,11 +274,12 @@ class HttpModel:
     ) -> None:
         error.provider = error.provider or provider
         error.model = error.model or model
-        error.message = f"{self._origin}: {redact(error.message, *self._secrets)}"  # some servers quote the key
-        error.args = (error.message,)
-        error.code = error.code and redact(error.code, *self._secrets)
-        request_id = error.request_id or (None if response is None else request_id_of(response.headers))
-        error.request_id = request_id and redact(request_id, *self._secrets)
+        error.message = f"{self._origin}: {error.message}"
+        secrets = self._secrets
+        if response is not None:
+            error.request_id = error.request_id or request_id_of(response.headers)
+            secrets = (*secrets, *response.secrets)
+        hide(error, *secrets)
         if decoder is not None:
             if not error.usage:
                 with_usage(error, decoder.usage())

@@ -114,6 +114,8 @@ class AiohttpResponse:
 
     __slots__ = ("_content", "_error", "_explain", "_response", "headers", "status")
 
+    secrets = ()
+
     def __init__(
         self,
         response: aiohttp.ClientResponse,

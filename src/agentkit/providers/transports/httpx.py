@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, MutableMapping
+import base64
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, MutableMapping
+from contextlib import suppress
 from typing import Protocol, cast
 
 from agentkit.core.contracts import Timeouts
@@ -21,11 +23,20 @@ class _Stream(Protocol):
     async def aclose(self) -> None: ...
 
 
+class _Sent(Protocol):
+    headers: Mapping[str, str]
+
+
 class RawResponse(Protocol):
     """A response of httpx or httpx2 whose body has not been read."""
 
     status_code: int
     headers: Mapping[str, str]
+
+    @property
+    def request(self) -> _Sent:
+        """Return the request as it was sent."""
+        ...
 
     def aiter_bytes(self) -> AsyncIterator[bytes]:
         """Return the body's bytes as they come."""
@@ -153,6 +164,12 @@ class HttpxResponse:
         self.status = response.status_code
         self.headers: Mapping[str, str] = response.headers
 
+    @property
+    def secrets(self) -> list[str]:
+        """Return what the client or its auth put into the request's headers."""
+        sent = self._response.request.headers
+        return [secret for name in _AUTH if name in sent for secret in _secrets_in(sent[name])]
+
     async def chunk(self) -> bytes:
         """Return the next bytes, b"" at the end."""
         failure: AgentkitError | None = None
@@ -186,3 +203,13 @@ async def _unreadable(encoding: str) -> AsyncGenerator[bytes, None]:
     """Fail at the first byte: the libraries hand on what they cannot decompress as if it were the answer."""
     raise unreadable(encoding)
     yield b""
+
+
+def _secrets_in(value: str) -> Iterator[str]:
+    """Yield a header's value, its credentials and, of basic authentication, the password."""
+    yield value
+    scheme, _, given = value.rpartition(" ")
+    yield given
+    if scheme.lower() == "basic":
+        with suppress(ValueError):
+            yield base64.b64decode(given).decode().partition(":")[2]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from agentkit.core.contracts import Timeouts, WireProtocol
@@ -36,6 +36,11 @@ class HttpResponse(Protocol):
 
     async def read(self) -> bytes:
         """Return the rest of the body; raises StreamBroken when the connection fails."""
+        ...
+
+    @property
+    def secrets(self) -> Sequence[str]:
+        """Return the credentials the client itself added to the request, which no error may show."""
         ...
 
     @property

@@ -68,6 +68,7 @@ class _Limited:
         self._attempt = attempt
         self.status = response.status
         self.headers = response.headers
+        self.secrets = response.secrets
 
     async def chunk(self) -> bytes:
         with self._attempt:
