@@ -132,9 +132,10 @@ async def test_completeness_describes_the_window(make, clock):
     quota = Quota(max_usd="1.00", clock=clock, on_exceeded="stop")
     call = make.call("0.60")
     await quota.guard(call)
-    charge = quota.settle(call, make.row(call, None))
-    assert not charge.cost_complete and charge.spent == 0 and charge.remaining == Decimal("0.40")
-    assert not (await quota.guard(make.call("0.50"))).ok
+    quota.settle(call, make.row(call, None))
+    charge = await quota.guard(make.call("0.50"))
+    assert not charge.ok and not charge.cost_complete
+    assert charge.spent == 0 and charge.remaining == Decimal("0.40")
     clock.advance(61.5)
     later = await quota.guard(make.call("0.50"))
     assert later.ok and later.cost_complete

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Sequence
 from decimal import Decimal
-from functools import reduce
-from threading import RLock
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -29,7 +26,7 @@ __all__ = ["NOTHING_YET", "AccountState", "Accounts", "RunAccount", "Tally"]
 RunKey: TypeAlias = tuple[str, str]  # tenant, run id
 
 _OUTPUTS_KEPT = 64
-_KEPT_APART = 64  # settled attempts that are added up together, when nobody asks before
+_KEPT_APART = 64  # attempts whose tokens are added up together, when nobody asks before
 
 
 class AccountState(Struct, frozen=True):
@@ -47,74 +44,74 @@ _NO_TOOLS: tuple[tuple[ToolSpec, ...], int] = ((), 0)
 
 
 class Tally:
-    """Sums of money, calls and tokens; not thread-safe by itself."""
+    """Sums of money, calls and tokens; not thread-safe by itself. Tokens are added up when somebody asks for them."""
 
-    __slots__ = ("calls", "spent", "unpriced", "usage", "version")
+    __slots__ = ("_fresh", "_usage", "calls", "spent", "unpriced", "version")
 
     def __init__(self, state: AccountState = NOTHING_YET) -> None:
         self.spent = state.spent
         self.unpriced = state.unpriced
         self.calls = state.calls
-        self.usage = state.usage
         self.version = state.version
+        self._usage = state.usage
+        self._fresh: list[Usage] = []
+
+    @property
+    def usage(self) -> Usage:
+        """Return the tokens of everything so far."""
+        if self._fresh:
+            self._usage = total_usage(self._usage, self._fresh)
+            self._fresh.clear()
+        return self._usage
 
     def add(self, usage: Usage, cost: Decimal | None) -> None:
         """Add one call; a cost of None makes the sum a lower bound for good."""
-        self.usage += usage
-        self.calls += 1
-        self.version += 1
-        if cost is None:
-            self.unpriced += 1
-        else:
-            self.spent = add_money(self.spent, cost)
+        self._count(usage, cost, ZERO, 1)
 
-    def add_records(self, records: Sequence[CostRecord]) -> None:
-        """Add attempts, all in one go."""
-        self.usage = total_usage(self.usage, [record.usage for record in records])
-        self.calls += sum([record.accepted for record in records])
-        self.version += len(records)
-        self.unpriced += sum([record.cost is None for record in records])
-        self.spent = reduce(add_money, [record.at_least for record in records], self.spent)
+    def add_record(self, record: CostRecord) -> None:
+        """Add an attempt."""
+        self._count(record.usage, record.cost, record.known_cost, 1 if record.accepted else 0)
 
     def replace(self, old: AccountState, new: AccountState) -> None:
         """Count `new` where `old` was counted before."""
         self.spent = add_money(self.spent, subtract_money(new.spent, old.spent))
         self.unpriced += new.unpriced - old.unpriced
         self.calls += new.calls - old.calls
-        self.usage += new.usage.minus(old.usage)
+        self._usage = self.usage + new.usage.minus(old.usage)
         self.version += 1
 
     def state(self) -> AccountState:
         """Return the sums as a value."""
         return AccountState(self.spent, self.unpriced, self.calls, self.usage, self.version)
 
+    def _count(self, usage: Usage, cost: Decimal | None, known: Decimal, calls: int) -> None:
+        if cost is None:
+            self.unpriced += 1
+            cost = known
+        self.spent = add_money(self.spent, cost)
+        self.calls += calls
+        self.version += 1
+        fresh = self._fresh
+        fresh.append(usage)
+        if len(fresh) >= _KEPT_APART:
+            self._usage = total_usage(self._usage, fresh)
+            fresh.clear()
+
 
 class Accounts:
-    """The sums of a budget, in all and for each run that is tracked; what was settled is added up when somebody asks.
+    """The sums of a budget, in all and for each run that is tracked; the owner's lock guards every method."""
 
-    The owner's lock guards every method; `total` takes it itself.
-    """
+    __slots__ = ("_runs", "total")
 
-    __slots__ = ("_fresh", "_lock", "_runs", "_total")
-
-    def __init__(self, state: AccountState, lock: RLock) -> None:
-        self._lock = lock
-        self._total = Tally(state)
+    def __init__(self, state: AccountState) -> None:
+        self.total = Tally(state)
         self._runs: dict[RunKey, Tally] = {}
-        self._fresh: list[tuple[RunKey, CostRecord]] = []
-
-    @property
-    def total(self) -> Tally:
-        """Return the sums of everything so far."""
-        with self._lock:
-            self._add_up()
-            return self._total
 
     def settle(self, run: RunKey, record: CostRecord) -> None:
         """Count an attempt."""
-        self._fresh.append((run, record))
-        if len(self._fresh) >= _KEPT_APART:
-            self._add_up()
+        self.total.add_record(record)
+        if run in self._runs:
+            self._runs[run].add_record(record)
 
     def add(self, run: RunKey | None, usage: Usage, cost: Decimal | None) -> None:
         """Count a charge that is a call of its own."""
@@ -124,21 +121,18 @@ class Accounts:
 
     def state(self, run: RunKey) -> AccountState:
         """Return what a tracked run used."""
-        self._add_up()
         mine = self._runs.get(run)
         return NOTHING_YET if mine is None else mine.state()
 
     def track(self, run: RunKey) -> None:
         """Keep an account of a run from now on; one that is kept already stays."""
-        self._add_up()
         self._runs.setdefault(run, Tally())
 
     def restore(self, run: RunKey, state: AccountState) -> None:
         """Count what a checkpoint says that a run used, unless that version of it is counted already."""
-        self._add_up()
         mine = self._runs.get(run)
         if mine is None or mine.version < state.version:
-            self._total.replace(NOTHING_YET if mine is None else mine.state(), state)
+            self.total.replace(NOTHING_YET if mine is None else mine.state(), state)
             self._runs[run] = Tally(state)
 
     def forget(self, run: RunKey) -> None:
@@ -147,18 +141,6 @@ class Accounts:
 
     def __len__(self) -> int:
         return len(self._runs)
-
-    def _add_up(self) -> None:
-        if not self._fresh:
-            return
-        fresh, self._fresh = self._fresh, []
-        runs: dict[RunKey, list[CostRecord]] = {}
-        for run, record in fresh:
-            runs.setdefault(run, []).append(record)
-        for run, records in runs.items():
-            self._total.add_records(records)
-            if run in self._runs:
-                self._runs[run].add_records(records)
 
 
 class RunAccount:
@@ -187,7 +169,8 @@ class RunAccount:
         if tally is None:
             tally = self._tally = Tally()
         if self._counted < len(self.records):
-            tally.add_records(self.records[self._counted :])
+            for record in self.records[self._counted :]:
+                tally.add_record(record)
             self._counted = len(self.records)
         return tally
 

@@ -101,9 +101,9 @@ class WaitingRoom:
     __slots__ = ("_queue", "_reservations", "_turns", "held")
 
     def __init__(self) -> None:
-        self._turns: dict[str, int] = {}  # when each waiting owner was last let in
         self._reservations: dict[tuple[str, int], Reservation] = {}
         self._queue: deque[Ticket] | None = None  # most budgets never see a waiter
+        self._turns: dict[str, int] | None = None  # when each waiting owner was last let in
         self.held = NOTHING_HELD
 
     @property
@@ -126,7 +126,7 @@ class WaitingRoom:
             return None
         if reservation.twin is not None:
             reservation = self._parted(reservation, call)
-        self.held = self.held.minus(reservation.quote)
+        self.held = self.held.minus(reservation.quote) if self._reservations else NOTHING_HELD
         return reservation
 
     def _parted(self, newest: Reservation, call: Call[ChatRequest]) -> Reservation:
@@ -174,12 +174,15 @@ class WaitingRoom:
         if self._queue and ticket in self._queue:
             self._queue.remove(ticket)
         if not self._queue:
-            self._turns.clear()
+            self._turns = None
         elif admitted:
-            self._turns[ticket.owner] = 1 + max(self._turns.values(), default=0)
+            turns = self._turns = self._turns or {}
+            turns[ticket.owner] = 1 + max(turns.values(), default=0)
 
     def wake(self) -> None:
         """Let the first waiter look again."""
+        if not self._queue:
+            return
         while (first := self._next()) is not None and first.loop.is_closed():  # its waiter ended with its loop
             self.leave(first)
         if first is not None:
@@ -189,7 +192,8 @@ class WaitingRoom:
         queue = self._queue
         if not queue or len(queue) == 1:
             return queue[0] if queue else None
-        return min(queue, key=lambda ticket: (ticket.priority, self._turns.get(ticket.owner, 0)))
+        turns = self._turns or {}
+        return min(queue, key=lambda ticket: (ticket.priority, turns.get(ticket.owner, 0)))
 
     def names(self) -> str:
         """Return who holds reservations, for a refusal."""

@@ -26,7 +26,7 @@ from agentkit.core.contracts import (
 from agentkit.core.runtime.checks import choice, whole
 from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
 from agentkit.core.runtime.metering.account import Accounts, AccountState
-from agentkit.core.runtime.metering.admission import NOTHING_HELD, WaitingRoom
+from agentkit.core.runtime.metering.admission import NOTHING_HELD, Held, WaitingRoom
 from agentkit.core.runtime.metering.limits import Ceilings, Refusal, to_ceiling
 from agentkit.core.runtime.slots import SlotPools
 from agentkit.errors import ConfigurationError
@@ -98,7 +98,7 @@ class Budget:
         spent = ZERO if spent_usd is None else to_money(spent_usd)
         whole("Budget", "calls", calls, 0)
         self._lock = threading.RLock()
-        self._accounts = Accounts(AccountState(spent, 1 if spent_usd is None else 0, calls, usage), self._lock)
+        self._accounts = Accounts(AccountState(spent, 1 if spent_usd is None else 0, calls, usage))
         self._room = WaitingRoom()
         self._uncertain = ZERO
         self._started: float | None = None
@@ -149,7 +149,8 @@ class Budget:
     @property
     def usage(self) -> Usage:
         """Return the tokens of every attempt so far."""
-        return self._accounts.total.usage
+        with self._lock:
+            return self._accounts.total.usage
 
     @property
     def cost_complete(self) -> bool:
@@ -201,7 +202,8 @@ class Budget:
 
     def exhausted(self) -> bool:
         """Return whether a ceiling was crossed; landing on it is not crossing."""
-        return self._crossed() is not None
+        with self._lock:
+            return self._crossed() is not None
 
     def verdict(self) -> Charge:
         """Return where the budget stands, without reserving anything."""
@@ -247,7 +249,8 @@ class Budget:
         with self._lock:
             if self._room.busy:
                 self._give_back(call, record)
-            self._accounts.settle(_run(call), record)
+            ctx = call.ctx
+            self._accounts.settle((ctx.scope.tenant, ctx.correlation_id), record)
 
     def release(self, call: Call[ChatRequest], /) -> None:
         """Give the attempt's reservation back untouched: it never reached the provider."""
@@ -309,18 +312,22 @@ class Budget:
             self._started = self._clock.now()
         if self.unlimited:
             return None
+        room = self._room
         if self.mode != "observe":
-            committed, limits = self._committed(), self.limits
-            refusal = self._crossed() or limits.lacks(self._accounts.total, committed, NOTHING_HELD, quote)
+            refusal = self._refusal(call, quote, room.held)
             if refusal is not None:
                 return refusal
-            held = self._room.held
-            if held.calls and not (
-                limits.lacks(self._accounts.total, committed, held, quote) is None and self._room.may_pass(call)
-            ):
-                return _QUEUE
-        self._room.hold(call, quote)
+        room.hold(call, quote)
         return None
+
+    def _refusal(self, call: Call[ChatRequest], quote: Quote, held: Held) -> Refusal | None:
+        """Return why the call may not start now, `_QUEUE` when it is only for attempts in flight."""
+        limits, total, committed = self.limits, self._accounts.total, self._committed()
+        if limits.duration is None or self._crossed() is None:
+            fits = limits.lacks(total, committed, held, quote) is None
+            if fits and (not held.calls or self._room.may_pass(call)):
+                return None
+        return self._crossed() or limits.lacks(total, committed, NOTHING_HELD, quote) or _QUEUE
 
     async def _wait(self, call: Call[ChatRequest], quote: Quote) -> Refusal | None:
         left = call.ctx.remaining_time()

@@ -134,29 +134,39 @@ class Quota:
         """
         if call is None:
             return Charge(True)
+        refused = await self.reserve(call)
+        if refused is not None or self._remote is not None:
+            return refused or Charge(True)
+        with self._lock:
+            return self._charge(self._touch(self._key(call)), None)
+
+    async def reserve(self, call: Call[ChatRequest], /) -> Charge | None:
+        """Reserve as `guard` does, and return None when the call is admitted: what the meter layer asks."""
         quote = call.quote
         if quote is None:
             tokens = request_tokens(call.request) if self.max_tpm is not None else 0
             quote = Quote(tokens)
         key = self._key(call)
         if self._remote is not None:
-            return await self._guard_remotely(self._remote, key, call, quote)
+            return await self._reserve_remotely(self._remote, key, call, quote)
         with self._lock:
             window = self._touch(key)
             refusal = self._admit(key, window, call, quote, first=window.room.may_pass(call))
         if refusal is not None and self.on_exceeded == "wait" and not call.hedge:
             refusal = await self._wait(key, window, call, quote)
-        return self._answer(window, refusal)
+        return None if refusal is None else self._answer(self._charge(window, refusal))
 
-    def settle(self, call: Call[ChatRequest], record: CostRecord, /) -> Charge:
+    def settle(self, call: Call[ChatRequest], record: CostRecord, /) -> None:
         """Replace the attempt's reservation by what it used; never waits, never raises, never refuses."""
-        return self._book(call, record.usage, record.cost, accepted=record.accepted)
+        self._book(call, record.usage, record.cost, accepted=record.accepted)
 
     async def charge(self, call: Call[ChatRequest] | None, usage: Usage, /, *, cost: Money | None = None) -> Charge:
         """Book usage and its price in dollars (None: unpriced); always ok: what was used cannot be refused."""
         if call is None:
             return Charge(True)
-        return self._book(call, usage, None if cost is None else to_money(cost), accepted=True)
+        self._book(call, usage, None if cost is None else to_money(cost), accepted=True)
+        with self._lock:
+            return Charge(True) if self._remote is not None else self._charge(self._touch(self._key(call)), None)
 
     def learn(self, call: Call[ChatRequest], limit: RateLimit, /) -> None:
         """Heed what the provider said of its limits in answer to the call."""
@@ -179,12 +189,12 @@ class Quota:
                 window.room.drop(call)
                 window.room.wake()
 
-    def _book(self, call: Call[ChatRequest], usage: Usage, cost: Decimal | None, *, accepted: bool) -> Charge:
+    def _book(self, call: Call[ChatRequest], usage: Usage, cost: Decimal | None, *, accepted: bool) -> None:
         if self._remote is not None:
             quote = self._remote.bound(call) if accepted else None
             tokens, uncertain = _used(usage, quote), _uncertain(cost, quote)
             self._remote.settle(call, tokens, uncertain if cost is None else cost, self.window)
-            return Charge(True)
+            return
         with self._lock:
             window = self._touch(self._key(call))
             held = window.room.drop(call)
@@ -193,18 +203,21 @@ class Quota:
             window.add(
                 window.touched,
                 tokens=tokens,
-                cost=cost or ZERO,
+                cost=ZERO if cost is None else cost,
                 uncertain=uncertain,
                 unpriced=1 if cost is None else 0,
             )
             window.room.wake()
-            return self._charge(window, None)
 
     def _now_index(self) -> int:
         return int(self._clock.now() * SLICES // self.window)
 
     def _touch(self, key: str) -> Window:
         index = self._now_index()
+        window = self._windows.get(key)
+        if window is not None and window.touched == index:  # swept and expired in this very slice
+            self._windows.move_to_end(key)
+            return window
         self._sweep(index)
         window = self._windows.get(key)
         if window is None:
@@ -231,7 +244,9 @@ class Quota:
     def _key(self, call: Call[ChatRequest]) -> str:
         return call.ctx.scope.key() if self._by is None else self._by(call)
 
-    async def _guard_remotely(self, remote: RemoteWindows, key: str, call: Call[ChatRequest], quote: Quote) -> Charge:
+    async def _reserve_remotely(
+        self, remote: RemoteWindows, key: str, call: Call[ChatRequest], quote: Quote
+    ) -> Charge | None:
         limits = QuotaLimits(self.max_rpm, self.max_tpm, self._max_usd, self.window)
         waits = self.on_exceeded == "wait" and not call.hedge
         refusal = await self._closed(key, call, quote, waits=waits)
@@ -242,14 +257,9 @@ class Quota:
                 standing = await remote.wait(key, call, quote, limits, self._rank(call), self._until(call))
             if standing.axis:
                 refusal = Refusal(standing.axis, _said(standing, limits, quote))
-        charge = Charge(
-            refusal is None,
-            "" if refusal is None else refusal.reason,
-            standing.dollars,
-            calls=standing.requests,
-            axis="" if refusal is None else refusal.axis,
-        )
-        return charge if charge.ok or self.on_exceeded == "stop" else charge.raise_if_exceeded()
+        if refusal is None:
+            return None
+        return self._answer(Charge(False, refusal.reason, standing.dollars, calls=standing.requests, axis=refusal.axis))
 
     async def _closed(self, key: str, call: Call[ChatRequest], quote: Quote, *, waits: bool) -> Refusal | None:
         """Return why the provider would turn the call away, after waiting for that to pass where one may."""
@@ -351,9 +361,8 @@ class Quota:
             axis="" if refusal is None else refusal.axis,
         )
 
-    def _answer(self, window: Window, refusal: Refusal | None) -> Charge:
-        charge = self._charge(window, refusal)
-        return charge if charge.ok or self.on_exceeded == "stop" else charge.raise_if_exceeded()
+    def _answer(self, charge: Charge) -> Charge:
+        return charge if self.on_exceeded == "stop" else charge.raise_if_exceeded()
 
 
 def _used(usage: Usage, bound: Quote | None) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from decimal import Decimal
 
 from msgspec import Struct
@@ -36,7 +35,7 @@ class Window:
     __slots__ = ("_slices", "room", "sums", "touched")
 
     def __init__(self) -> None:
-        self._slices: deque[Slice] = deque()
+        self._slices: list[Slice] = []  # at most 62, oldest first
         self.sums = Slice(0)
         self.room = WaitingRoom()
         self.touched = 0
@@ -45,7 +44,7 @@ class Window:
         """Forget slices that have left the window by the slice `index`."""
         sums = self.sums
         while self._slices and self._slices[0].index < index - SLICES:
-            old = self._slices.popleft()
+            old = self._slices.pop(0)
             sums.requests -= old.requests
             sums.tokens -= old.tokens
             sums.cost = subtract_money(sums.cost, old.cost)
@@ -68,9 +67,11 @@ class Window:
         for part in (self._slices[-1], self.sums):
             part.requests += requests
             part.tokens += tokens
-            part.cost = add_money(part.cost, cost)
-            part.uncertain = add_money(part.uncertain, uncertain)
             part.unpriced += unpriced
+            if cost is not ZERO:
+                part.cost = add_money(part.cost, cost)
+            if uncertain is not ZERO:
+                part.uncertain = add_money(part.uncertain, uncertain)
 
     @property
     def next_expiry(self) -> int | None:
@@ -80,7 +81,8 @@ class Window:
     @property
     def committed(self) -> Decimal:
         """Return dollars spent in the window, those of unpriceable calls at their bound."""
-        return add_money(self.sums.cost, self.sums.uncertain)
+        sums = self.sums
+        return sums.cost if sums.uncertain is ZERO else add_money(sums.cost, sums.uncertain)
 
     @property
     def idle(self) -> bool:
