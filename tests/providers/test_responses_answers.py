@@ -157,6 +157,22 @@ DONE = [closed(0, '{"a": 1}', call="call_1"), closed(1, '{"b": 2}', call="call_2
             ],
             id="one item id for all, no index",
         ),
+        pytest.param(
+            [
+                *called(0, '{"a": 1}', item="x", added=False),
+                closed(0, '{"a": 1}', item="x", call="call_1"),
+                *called(0, '{"b": 2}', item="y", added=False),
+                closed(0, '{"b": 2}', item="y", call="call_2", name="g"),
+            ],
+            id="every call at index 0, unannounced",
+        ),
+        pytest.param(
+            [
+                closed(None, '{"a": 1}', item="x", call="call_1"),
+                closed(None, '{"b": 2}', item="x", call="call_2", name="g"),
+            ],
+            id="only whole items, of one id",
+        ),
         pytest.param(DONE, id="only whole items"),
         pytest.param(
             [
@@ -184,7 +200,10 @@ def test_b3_calls_only_in_the_finished_response() -> None:
     items = [event["item"] for event in DONE]
     assert ready(read(ended(output=items))) == TWO
     assert ready(read(called(0, '{"a": 1}', call="call_1"), DONE[0], ended(output=items))) == TWO
-    assert ready(read(DONE, ended(output=[{**item, "id": f"new-{item['id']}"} for item in items]))) == TWO
+    renamed = [{**item, "id": f"new-{item['id']}"} for item in items]
+    assert ready(read(DONE, ended(output=renamed))) == TWO
+    open_calls = [*called(None, '{"a": 1}', call="call_1"), *called(None, '{"b"', call="call_2", name="g")]
+    assert ready(read(open_calls, ended(output=renamed))) == TWO
 
 
 def test_b16_ids_are_unique_in_the_conversation() -> None:

@@ -294,9 +294,10 @@ def test_reasoning_that_only_names_what_was_not_kept_stays_behind() -> None:
 def test_changed_text_is_what_goes_back() -> None:
     """When a layer changed the text or dropped a call, the message as it is now goes back, not the recording."""
     message = answered(OUTPUT, stream=False)
-    changed = AssistantMessage("[masked]", message.tool_calls[:1], message.reasoning, message.opaque)
+    masked = f"[masked] {'x' * len(message.content)}"
+    changed = AssistantMessage(masked, message.tool_calls[:1], message.reasoning, message.opaque)
     items = written(UserMessage("q"), changed, ToolMessage("c1", "1"))["input"]
     said = [item["content"] for item in items if item.get("role") == "assistant"]
-    assert said == ["[masked]"]
+    assert said == [masked]
     assert [item["call_id"] for item in items if item.get("type") == "function_call"] == ["c1"]
     assert REASONING in items

@@ -67,7 +67,7 @@ class ResponsesDecoder:
         self._latest: tuple[str | None, OutputItem | None] = (None, None)
         self._usage: dict[str, int] = {}
         self._units: dict[str, int] = {}
-        self._reasons = _REASONS
+        self._reasons: dict[str, StopReason] = _REASONS
         self.done = False
 
     def feed(self, data: bytes, /) -> list[ChatEvent]:
