@@ -286,7 +286,7 @@ class OneRefusal:
     """A transport and its one answer in this process: status 400 with a body that is given."""
 
     base_url, brings_auth, protocols = "http://server.test/v1", False, ()
-    status, at_end = 400, True
+    status, at_end, secrets = 400, True, ()
 
     def __init__(self, body: bytes, headers: dict[str, str]) -> None:
         self._body, self.headers = body, headers

@@ -15,7 +15,7 @@ import pytest
 from agentkit.core.contracts import Call, ChatEvent, ChatRequest, LLMPort, WireProtocol
 from agentkit.providers.model import HttpModel, build_model
 from agentkit.providers.profiles import find_profile, speaking
-from agentkit.testing import MemoryServer, MemoryTransport
+from agentkit.testing import MemoryServer, MemoryTransport, Turn, make_context
 from agentkit.testing.provider_suite import PROVIDER_CHECKS, Check
 
 KEY = "secret-of-loopback"
@@ -83,3 +83,11 @@ async def test_conforms_in_process(protocol: WireProtocol, check: Check) -> None
 async def test_conforms(make: Callable[[WireProtocol, str], LLMPort], protocol: WireProtocol, check: Check) -> None:
     """Every protocol over every transport passes every check."""
     await check(lambda url: make(protocol, url))
+
+
+async def test_the_transport_in_process_is_a_transport() -> None:
+    """The double keeps the port it stands for, so that it can be handed in as a client."""
+    async with MemoryServer([Turn(text="ok")]) as server:
+        model = build_model(find_profile("openai"), client=MemoryTransport(server.url), api_key=KEY)
+        call = Call(make_context(model), ChatRequest((UserMessage("hi"),)), "c", Route(model, "m", "openai"))
+        assert [event async for event in model.stream(call)]

@@ -62,7 +62,7 @@ class MemoryTransport:
     """A transport to the MemoryServer of this url; see HttpTransport."""
 
     brings_auth = False
-    protocol = None
+    protocols = ()
 
     def __init__(self, base_url: str) -> None:
         if not base_url.startswith("memory://"):
@@ -89,6 +89,7 @@ class MemoryResponse:
         self._pieces = iter(answer.pieces)
         self._then = answer.then
         self._open = True
+        self.secrets: tuple[str, ...] = ()
         self.at_end = False
         self.status = answer.status
         self.headers = {"content-type": "application/json", **answer.headers}
