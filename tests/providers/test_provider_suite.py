@@ -12,7 +12,7 @@ import httpx2
 import openai
 import pytest
 
-from agentkit.core.contracts import Call, ChatEvent, ChatRequest, LLMPort, WireProtocol
+from agentkit.core.contracts import Call, ChatEvent, ChatRequest, LLMPort, Route, UserMessage, WireProtocol
 from agentkit.providers.model import HttpModel, build_model
 from agentkit.providers.profiles import find_profile, speaking
 from agentkit.testing import MemoryServer, MemoryTransport, Turn, make_context
