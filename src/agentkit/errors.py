@@ -134,7 +134,9 @@ class ProviderError(AgentkitError):
     `retryable` says whether the same request may succeed later; `accepted` is False only when the provider
     provably did no work; `retry_after` is seconds; texts never contain credentials. `attempts` counts the requests
     made for the call, 0 when nobody counted; `tried` tells of each model of the binding in order: `provider`,
-    `model`, and either `error`, `message`, `status`, `code` and `attempts`, or why it was `skipped`.
+    `model`, and either `error`, `message`, `status`, `code` and `attempts`, or why it was `skipped`. `raw_usage`,
+    `service_tier` and `billing` are what the provider had told of the bill, `rate_limit` what of its limits, as plain
+    data under the names of `Reported` and `RateLimit`.
     """
 
     retryable_by_default = True
@@ -165,6 +167,10 @@ class ProviderError(AgentkitError):
         self.headers: Mapping[str, str] = headers or {}
         self.attempts = 0
         self.tried: Sequence[Mapping[str, object]] = ()
+        self.raw_usage: Mapping[str, object] | None = None
+        self.service_tier: str | None = None
+        self.billing: Mapping[str, str] = {}
+        self.rate_limit: Mapping[str, float | None] = {}
 
     def __str__(self) -> str:
         if self.attempts < 2 and len(self.tried) < 2:

@@ -330,7 +330,7 @@ def test_a_full_window_cuts_like_a_cap() -> None:
         (
             {"input_tokens": 5, "server_tool_use": None},
             {"output_tokens": 15, "server_tool_use": {"web_search_requests": 2, "web_fetch_requests": 0}},
-            Usage(5, 15, units=(("web_search_requests", 2),)),
+            Usage(5, 15, units=(("web_searches", 2),)),
         ),
         ({"input_tokens": "many"}, {"output_tokens": True}, Usage(None, None, None, None, None, None)),
         ({"input_tokens": 1e400}, {"output_tokens": 2}, Usage(None, 2)),

@@ -26,15 +26,17 @@ class Binding:
     stays yours to close; `settings` are defaults for every call; `profile` is the server's dialect, a name or a
     `Profile`, when it is not the provider's own; `protocol` is "chat" (Chat Completions), "responses" or "messages"
     where the server speaks several, and then the only one that is used; `price` is dollars per million tokens, such as
-    "1.25/10"; `fallback` bindings are tried in order when this one fails before its first visible event; `timeouts`
-    hold for each attempt and beat those of `client`, whose own hold otherwise. Raises ConfigurationError naming the
-    bad field.
+    "1.25/10"; `billing` are facts that its price rules ask for, such as {"region": "eu", "biller": "azure"}, unless the
+    answer itself says otherwise; `fallback` bindings are tried in order when this one fails before its first visible
+    event; `timeouts` hold for each attempt and beat those of `client`, whose own hold otherwise. Raises
+    ConfigurationError naming the bad field.
     """
 
     __slots__ = (
         "__weakref__",
         "api_key",
         "base_url",
+        "billing",
         "client",
         "fallback",
         "model",
@@ -60,6 +62,7 @@ class Binding:
         price: Price | None = None,
         fallback: Sequence[Binding] = (),
         timeouts: Timeouts | None = None,
+        billing: Mapping[str, str] | None = None,
     ) -> None:
         self.port: LLMPort | None = None
         if isinstance(model, str):
@@ -94,6 +97,7 @@ class Binding:
         self.timeouts = timeouts
         self.protocol: WireProtocol | None = protocol
         self.rates: Rates | None = None if price is None else parse_price(price)
+        self.billing: Final[Mapping[str, str]] = _checked_billing(billing, priced=price is not None)
         self.fallback: Final[tuple[Binding, ...]] = tuple(fallback)
 
     def __repr__(self) -> str:
@@ -112,6 +116,30 @@ class Binding:
                 f"Binding(protocol={protocol!r}): {self.provider} is no server; leave protocol out, or name a server's "
                 "model as 'provider:model'."
             )
+
+
+def _checked_billing(billing: Mapping[str, str] | None, *, priced: bool) -> Mapping[str, str]:
+    if billing is None:
+        return {}
+    if not isinstance(billing, Mapping):
+        raise ConfigurationError(f"Binding(billing={billing!r}): pass names and words, such as {{'region': 'eu'}}.")
+    for name, value in billing.items():
+        if not (isinstance(name, str) and isinstance(value, str) and name.strip() and value.strip()):
+            raise ConfigurationError(
+                f"Binding(billing={{{name!r}: {value!r}}}): names and values are words, not empty."
+            )
+        if value == "*":
+            raise ConfigurationError(
+                f"Binding(billing={{{name!r}: '*'}}): '*' is for rules; say what holds, or leave it out."
+            )
+        if name in ("tier", "service_tier"):
+            raise ConfigurationError(
+                f"Binding(billing={{{name!r}: ...}}): a service tier is asked for, with "
+                f"settings=ModelSettings(service_tier={value!r})."
+            )
+    if priced and billing:
+        raise ConfigurationError("Binding(price=..., billing=...): a price of its own needs no facts; leave one out.")
+    return dict(billing)
 
 
 def _check_address(base_url: str) -> None:

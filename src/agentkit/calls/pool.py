@@ -42,11 +42,12 @@ class Closeable(Protocol):
 class GovernedAdapter:
     """A mode adapter as a model port, with the runtime's policy on tools of its own."""
 
-    __slots__ = ("_policy", "adapter", "mode")
+    __slots__ = ("_policy", "adapter", "mode", "physical")
 
     def __init__(self, adapter: ModeAdapter, policy: NativeToolPolicy) -> None:
         self.adapter = adapter
         self.mode: Mode = adapter.mode
+        self.physical = bool(getattr(adapter, "physical", adapter.mode is not Mode.CLI))
         self._policy = policy
 
     def stream(self, call: Call[ChatRequest], /) -> AsyncGenerator[ChatEvent, None]:
@@ -122,12 +123,14 @@ class ModelPool:
         if binding.port is not None:
             if rates is None and getattr(binding.port, "free", False):
                 rates = FREE
-            return Route(binding.port, binding.model, binding.provider, rates, None, True, fallback, known)
+            return Route(
+                binding.port, binding.model, binding.provider, rates, None, True, fallback, known, binding.billing
+            )
         if binding.provider in self._adapters:
             if binding.protocol is not None:
                 raise ConfigurationError(f"{binding!r}: an adapter speaks for itself; leave protocol out.")
             governed = self._adapters[binding.provider]
-            return Route(governed, binding.model, binding.provider, rates, None, True, fallback, known)
+            return Route(governed, binding.model, binding.provider, rates, None, True, fallback, known, binding.billing)
         if binding.provider in ("local", "scripted"):
             free = FREE if rates is None else rates
             known = self._capabilities.find(binding.provider, binding.model)
@@ -185,7 +188,9 @@ class ModelPool:
         known = self._capabilities.find(binding.provider, binding.model, listed=listed)
         if profile.tools == "schema":
             known = replace(known, tools=known.structured_output, required_tools=known.structured_output)
-        return Route(model, binding.model, binding.provider, binding.rates, profile, listed, fallback, known)
+        return Route(
+            model, binding.model, binding.provider, binding.rates, profile, listed, fallback, known, binding.billing
+        )
 
     def _check_known(self, binding: Binding) -> None:
         provider, name = binding.provider, binding.model

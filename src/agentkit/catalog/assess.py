@@ -25,6 +25,7 @@ __all__ = ["Assessment", "CostLine", "GroupBill", "assess", "bill_group"]
 
 MILLION = 1_000_000
 _PER_TOKEN = Decimal("0.000001")
+_ORDINARY = ("input_image_tokens", "input_video_tokens")  # cost what text costs where a list gives them no rate
 _UNKNOWN_SPLIT = "how many of its {} were read from the cache"
 
 
@@ -62,7 +63,8 @@ def assess(rates: Rates, usage: Usage) -> Assessment:
     """Return the bill of one call.
 
     Input is inclusive: cached parts and tokens of a modality with a rate of its own are taken out of it and priced
-    apart, so that every token is in one line. What has no rate makes the cost unknown, never free.
+    apart, so that every token is in one line. Images and videos that were read are ordinary input where the rule has
+    no rate for them; anything else without a rate makes the cost unknown, never free.
     """
     return _closed(_lines(rates, usage), rates)
 
@@ -179,6 +181,9 @@ def _modalities(
         tokens = int(units.pop(name))
         modality = name.removeprefix(f"{side}_").removesuffix("_tokens")
         in_cache = f"cache_{modality}_read_tokens"
+        if name in _ORDINARY and name not in priced:
+            units.pop(in_cache, None)
+            continue
         cached = int(units.pop(in_cache, 0 if not read else -1))
         apart += tokens
         if cached < 0:

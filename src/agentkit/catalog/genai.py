@@ -45,6 +45,8 @@ _UNITS = {
     "code_executions": ("code_executions_kcount", 1_000),
 }
 
+_FACTS = ("speed",)
+
 Row = dict[str, object]
 
 
@@ -144,9 +146,11 @@ def _rules(model: _Model) -> list[Row]:
             found.append({**limits, **row})
     for variant in model.price_variants or []:
         tier = variant.when.get("service_tier") or ("batch" if variant.when.get("processing") == "batch" else None)
-        row = _rates(variant.prices, standard) if tier not in (None, "default") else None
+        facts = {name: variant.when[name] for name in _FACTS if name in variant.when}
+        row = _rates(variant.prices, standard) if tier not in (None, "default") or facts else None
         if row is not None:
-            found.append({"tier": tier, **_when(variant.constraint), **row})
+            named: Row = {**({"tier": tier} if tier else {}), **({"facts": facts} if facts else {})}
+            found.append({**named, **_when(variant.constraint), **row})
     return found
 
 

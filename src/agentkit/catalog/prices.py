@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from difflib import get_close_matches
 from functools import lru_cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from agentkit.catalog.rules import PriceRow, check_unambiguous, ranked
+from agentkit.catalog.rates import scaled
+from agentkit.catalog.rules import ANY, PriceRow, check_unambiguous, ranked
 from agentkit.catalog.snapshot import Rule, Snapshot, load_snapshot
 from agentkit.core.contracts import Rates
 
@@ -18,6 +21,10 @@ __all__ = ["DEFAULT_PRICES", "Explanation", "PriceTable", "family"]
 
 STANDARD_TIERS = frozenset({"default", "standard", "auto", "on_demand"})
 _DATED = re.compile(r"(?P<name>.+?)[-@](?P<year>\d{4})-?(?P<month>\d{2})-?(?P<day>\d{2})", re.ASCII)
+_ANY_TIER = (None, "auto")
+_EXTRA = {"speed": "standard", "inference_geo": "global"}  # facts of answers that cost extra, unless they are these
+_UNASKED = {"speed": "standard"}  # what no account's defaults can make of a call
+_SURCHARGES = {"anthropic": (("inference_geo", "us", Decimal("1.1")),)}
 _NO_FACTS: Mapping[str, str] = {}
 
 
@@ -58,7 +65,7 @@ class PriceTable:
     ) -> Rates | None:
         """Return the rates in force at `at` (now when None; UTC without a zone), None when there are none."""
         rows = self._rows(provider, model)
-        if len(rows) == 1 and rows[0][1].always and (tier is None or tier in STANDARD_TIERS):
+        if len(rows) == 1 and not facts and rows[0][1].always and (tier is None or tier in STANDARD_TIERS):
             return rows[0][1].rates
         rule = self.explain(provider, model, at=at, tier=tier, facts=facts, briefly=True).rule
         return None if rule is None else rule.rates
@@ -81,11 +88,42 @@ class PriceTable:
         wanted = None if tier in STANDARD_TIERS else tier
         known = _NO_FACTS if facts is None else facts
         rows = self._rows(provider, model)
-        fitting = [(own, row) for own, row in rows if row.misfit(moment, wanted, known) is None]
+        fitting = [(own, row) for own, row in rows if _unfit(own, row, moment, wanted, known) is None]
         fitting.sort(key=lambda pair: (pair[0], *ranked(pair[1])), reverse=True)
         best = [row for _, row in fitting[:2]]
-        others = () if briefly else tuple((row, why) for _, row in rows if (why := row.misfit(moment, wanted, known)))
+        others = (
+            ()
+            if briefly
+            else tuple((row, why) for own, row in rows if (why := _unfit(own, row, moment, wanted, known)))
+        )
         return Explanation(best[0] if best else None, best[1] if best[1:] else None, others)
+
+    def possible(
+        self,
+        provider: str,
+        model: str,
+        *,
+        tier: str | None = None,
+        facts: Mapping[str, str] | None = None,
+        at: datetime | None = None,
+    ) -> tuple[Rates, ...]:
+        """Return the rates that a call now may turn out to be billed by: what is not known may be as any rule says.
+
+        A tier that is asked for may be served, or the standard one in its place; "auto", or none, may be any.
+        """
+        rows = self._rows(provider, model)
+        if len(rows) == 1:
+            return (rows[0][1].rates,)
+        moment = datetime.now(UTC) if at is None else at.astimezone(UTC)
+        known = {**_UNASKED, **(facts or _NO_FACTS)}
+        tiers = None if tier in _ANY_TIER else {None, None if tier in STANDARD_TIERS else tier, ANY}
+        return tuple(
+            row.rates
+            for own, row in rows
+            if row.tier != "batch"
+            and (tiers is None or row.tier in tiers)
+            and _unfit(own, row, moment, row.tier, {**row.facts, **known}) is None
+        )
 
     def rules(self, provider: str, model: str) -> tuple[PriceRow, ...]:
         """Return every rule that this table has for the model, its own first."""
@@ -161,15 +199,42 @@ def _shipped(provider: str, model: str) -> tuple[PriceRow, ...]:
     if entry is None:
         return ()
     source = models[entry.same] if entry.same else entry
-    return tuple(_row(provider, model, rule, snapshot) for rule in source.rules)
+    rows = tuple(_row(provider, model, rule, snapshot) for rule in source.rules)
+    return rows + tuple(_dearer(row, *each) for each in _SURCHARGES.get(provider, ()) for row in rows)
 
 
 def _row(provider: str, name: str, rule: Rule, snapshot: Snapshot) -> PriceRow:
     since = f" from {rule.starts}" if rule.starts else ""
     tier = f" {rule.tier}" if rule.tier else ""
+    facts = "".join(f" {fact}={value}" for fact, value in rule.facts.items())
     daily = "" if rule.hours is None else f" {rule.hours[0]:%H:%M}-{rule.hours[1]:%H:%M} UTC"
-    rates = rule.rates(f"{snapshot.source}: {provider}/{name}{tier}{since}{daily}")
-    return PriceRow(provider=provider, model=name, rates=rates, starts=rule.starts, tier=rule.tier, hours=rule.hours)
+    rates = rule.rates(f"{snapshot.source}: {provider}/{name}{tier}{facts}{since}{daily}")
+    return PriceRow(
+        provider=provider,
+        model=name,
+        rates=rates,
+        starts=rule.starts,
+        tier=rule.tier,
+        hours=rule.hours,
+        facts=rule.facts,
+    )
+
+
+def _dearer(row: PriceRow, fact: str, value: str, factor: Decimal) -> PriceRow:
+    """Return the rule for calls of that fact, whose tokens, and nothing else, cost so many times as much."""
+    label = f"{row.rates.rule} {fact}={value} x{factor}"
+    return replace(row, rates=scaled(row.rates, factor, label), facts={**row.facts, fact: value})
+
+
+def _unfit(own: bool, row: PriceRow, moment: datetime, tier: str | None, facts: Mapping[str, str]) -> str | None:
+    """Return why a rule does not apply: a shipped one is not for what costs extra, unless it says so."""
+    why = row.misfit(moment, tier, facts)
+    if why is None and not own:
+        for name, plain in _EXTRA.items():
+            value = facts.get(name, plain)
+            if value != plain and name not in row.facts:
+                return f"it is for {name} {plain}, the call's is {value}"
+    return why
 
 
 DEFAULT_PRICES = PriceTable()

@@ -22,7 +22,7 @@ from agentkit.core.contracts import (
 )
 from agentkit.errors import ConfigurationError, MoneyPrecisionError
 
-__all__ = ["FREE", "Price", "bound", "cost", "parse_price", "with_plain_cache"]
+__all__ = ["FREE", "Price", "bound", "cost", "parse_price", "scaled", "with_plain_cache"]
 
 Price = Rates | Money | Mapping[str, object]
 
@@ -118,6 +118,21 @@ def with_plain_cache(rates: Rates) -> Rates:
     An hour's cache costs what a shorter one does.
     """
     return replace(rates, bands=tuple(map(_plain, rates.bands)), **_cache_rates(rates))
+
+
+def scaled(rates: Rates, factor: Decimal, rule: str) -> Rates:
+    """Return the rates with every token so many times as dear; requests and other units cost what they cost."""
+    units = tuple(
+        replace(unit, price=multiply_money(unit.price, factor)) if unit.unit.endswith("_tokens") else unit
+        for unit in rates.units
+    )
+    bands = tuple(replace(band, **_times(band, factor)) for band in rates.bands)
+    return replace(rates, rule=rule, units=units, bands=bands, **_times(rates, factor))
+
+
+def _times(band: Rates | RateBand, factor: Decimal) -> dict[str, Decimal]:
+    named = {name: getattr(band, name) for name in ("input", "output", *_CACHE_FIELDS)}
+    return {name: multiply_money(rate, factor) for name, rate in named.items() if rate is not None}
 
 
 def _plain(band: RateBand) -> RateBand:

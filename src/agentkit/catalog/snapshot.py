@@ -43,6 +43,7 @@ class Rule(msgspec.Struct, frozen=True):
     units: dict[str, tuple[Decimal, int]] = {}
     tier: str | None = None
     hours: tuple[time, time] | None = None
+    facts: dict[str, str] = {}
 
     def rates(self, label: str) -> Rates:
         """Return the rule as rates; its source prices cached tokens it says nothing of as other input."""

@@ -9,8 +9,7 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from agentkit.catalog import FREE, bound
-from agentkit.catalog.prices import STANDARD_TIERS
+from agentkit.catalog import bound
 from agentkit.core.contracts import (
     ZERO,
     AttemptEnded,
@@ -35,10 +34,18 @@ from agentkit.core.contracts import (
 )
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.layers import run_context
-from agentkit.core.runtime.metering.attempt import Attempt, admit, charge, settle
-from agentkit.core.runtime.metering.ending import never_accepted, outcome_of, plausible, usage_of
+from agentkit.core.runtime.metering.attempt import Attempt, admit, charge, learn, settle
+from agentkit.core.runtime.metering.ending import (
+    limit_of,
+    never_accepted,
+    outcome_of,
+    plausible,
+    reported_of,
+    usage_of,
+)
 from agentkit.core.runtime.metering.estimate import message_tokens
 from agentkit.core.runtime.metering.ledgered import begin, end
+from agentkit.core.runtime.metering.tariff import Tariff
 from agentkit.errors import MeterExceeded, StreamBroken, UnpricedModel
 
 __all__ = ["MeterLayer", "meter"]
@@ -62,12 +69,12 @@ class MeterLayer:
     Raises MeterExceeded when a meter refuses, UnpricedModel for a model without a price under a money ceiling.
     """
 
-    __slots__ = ("_estimate", "_policy", "_prices", "_warned")
+    __slots__ = ("_estimate", "_policy", "_tariff", "_warned")
 
     def __init__(
         self, prices: PriceSource | None, unpriced_policy: UnpricedPolicy, estimate: InputEstimate | None
     ) -> None:
-        self._prices = prices
+        self._tariff = Tariff(prices)
         self._policy = unpriced_policy
         self._estimate = estimate
         self._warned: set[str] = set()
@@ -97,8 +104,7 @@ class MeterLayer:
                     record = self._finish(attempt, event.response)
                     yield AttemptEnded(await charge(attempt, record) if attempt.foreign else record)
                 else:
-                    attempt.started = True
-                    attempt.visible = attempt.visible or event.visible
+                    attempt.hear(event)
                 yield event
             if attempt.record is None:
                 raise StreamBroken("The model's stream ended without its end event.", provider=_provider(attempt))
@@ -116,10 +122,12 @@ class MeterLayer:
 
     def _open(self, call: Call[ChatRequest]) -> Attempt:
         ctx = run_context(call)
-        rates = self._rates(ctx, call.route, call.request.settings.service_tier)
+        route, settings, tariff = call.route, call.request.settings, self._tariff
+        billing = tariff.facts(route, settings)
+        rates = tariff.rates(ctx, route, settings.service_tier, billing)
         meters = ctx.all_meters
         limiting = [each for each in meters if not getattr(each, "unlimited", False)]
-        return Attempt(call, ctx, meters, limiting, rates, ctx.services.clock.now())
+        return Attempt(call, ctx, meters, limiting, rates, ctx.services.clock.now(), billing=billing)
 
     async def _begin(self, attempt: Attempt) -> None:
         """Ask everybody who may refuse; the ledger comes last, since it writes down that the attempt begins."""
@@ -139,22 +147,11 @@ class MeterLayer:
         if any(getattr(each, "needs_quotes", False) for each in limiting):
             self._quote(attempt, limiting)
 
-    def _rates(self, ctx: RunContext, route: Route | None, tier: str | None = None) -> Rates | None:
-        if route is None:
-            return FREE if getattr(getattr(ctx.services.invoker, "llm", None), "free", False) else None
-        if route.rates is not None:
-            return route.rates
-        if getattr(route.port, "free", False):
-            return FREE
-        if self._prices is None or not route.listed:
-            return None
-        return self._prices.find(route.provider, route.model, tier=tier)
-
     def _check_priced(self, ctx: RunContext, route: Route | None, rates: Rates | None) -> None:
         if rates is None:
             self._unpriced(route)
         for other in route.fallback if route is not None else ():
-            self._check_priced(ctx, other, self._rates(ctx, other))
+            self._check_priced(ctx, other, self._tariff.rates(ctx, other, None, other.billing))
 
     def _unpriced(self, route: Route | None) -> None:
         name = "The Invoker's own model" if route is None else f"{route.provider}:{route.model}"
@@ -168,7 +165,7 @@ class MeterLayer:
                 f"{name} has no price, and a money ceiling applies. Call it by a route that has one: "
                 "Route(port, model, provider, rates=Rates(...)), all 0 when it is free."
             )
-        nearest = getattr(self._prices, "nearest", None)
+        nearest = getattr(self._tariff.source, "nearest", None)
         names = list(nearest(route.provider, route.model)) if route.listed and nearest is not None else []
         hint = f" Priced names near it: {', '.join(names)}." if names else ""
         raise UnpricedModel(
@@ -178,13 +175,14 @@ class MeterLayer:
 
     def _quote(self, attempt: Attempt, meters: Sequence[Meter]) -> None:
         """Put the bound to reserve on the call, and under a strict budget lower its output cap to what fits."""
-        call, rates = attempt.call, attempt.rates
+        call = attempt.call
         asked = call.request.settings.max_tokens
         tokens = self._input(attempt)
         limits = [each for each in meters if _is_strict(each)]
         if limits and self._estimate is None:
             tokens = _SURELY * tokens + (_TOOLS_AT_MOST if call.request.tools else 0)
-        strict = _strict_cap(limits, rates, tokens, asked)
+        dearest = self._tariff.dearest(attempt)
+        strict = _strict_cap(limits, dearest, tokens, asked)
         if strict is not None:
             output = strict
             if strict != asked:
@@ -193,7 +191,7 @@ class MeterLayer:
         else:
             likely = attempt.ctx.account.likely_output(_model(call.route)) or _LIKELY_OUTPUT
             output = likely if asked is None else min(likely, asked)
-        price = None if rates is None else bound(rates, tokens, output)
+        price = max((bound(each, tokens, output) for each in dearest), default=None)
         attempt.call = replace(call, quote=Quote(tokens, output, price))
 
     def _input(self, attempt: Attempt) -> int:
@@ -209,14 +207,23 @@ class MeterLayer:
             if not attempt.heard:
                 attempt.heard = 4 * message_tokens(response.message)
             usage = self._estimated(attempt, usage)
-        tier = response.service_tier
-        if tier is not None and not {attempt.call.request.settings.service_tier or "default", tier} <= STANDARD_TIERS:
-            attempt.rates = self._rates(attempt.ctx, attempt.call.route, tier)
+        attempt.reported = None
+        self._tariff.reprice(attempt, response.service_tier, response.billing)
+        if response.rate_limit is not None:
+            learn(attempt, response.rate_limit)
         return settle(attempt, "ok", usage, response)
 
     async def _cut_short(self, attempt: Attempt, error: BaseException) -> CostRecord:
         refused = never_accepted(error, started=attempt.started or attempt.visible)
-        usage = None if refused else self._estimated(attempt, usage_of(error), cut=True)
+        usage = None
+        if not refused:
+            said = attempt.reported = reported_of(error) or attempt.reported
+            if said is not None:
+                self._tariff.reprice(attempt, said.service_tier, said.billing)
+            usage = self._estimated(attempt, usage_of(error) or (None if said is None else said.usage), cut=True)
+        limit = limit_of(error)
+        if limit is not None:
+            learn(attempt, limit)
         return await charge(attempt, settle(attempt, outcome_of(error), usage))
 
     def _estimated(self, attempt: Attempt, reported: Usage | None, *, cut: bool = False) -> Usage:
@@ -254,7 +261,7 @@ def _has_money_ceiling(ctx: RunContext, meters: Sequence[Meter]) -> bool:
     return ctx.actor_budget is not None and ctx.actor_budget.max_cost() is not None
 
 
-def _strict_cap(meters: Sequence[Meter], rates: Rates | None, tokens: int, asked: int | None) -> int | None:
+def _strict_cap(meters: Sequence[Meter], rates: Sequence[Rates], tokens: int, asked: int | None) -> int | None:
     """Return the output cap that surely fits all of these strict meters, None when none of them limits it.
 
     What fits only without the attempts in flight is asked for at the least cap, so that the guard waits or refuses.
@@ -262,7 +269,7 @@ def _strict_cap(meters: Sequence[Meter], rates: Rates | None, tokens: int, asked
     fits: list[int] = []
     for each in meters:
         affordable = getattr(each, "affordable_output")(  # noqa: B009
-            ZERO if rates is None else bound(rates, tokens, 0), _dearest_output(rates)
+            max((bound(each, tokens, 0) for each in rates), default=ZERO), _dearest_output(rates)
         )
         if affordable is not None:
             fits.append(affordable)
@@ -276,10 +283,9 @@ def _is_strict(each: Meter) -> bool:
     return bool(getattr(each, "strict", False)) and getattr(each, "mode", None) != "observe"
 
 
-def _dearest_output(rates: Rates | None) -> Decimal:
-    if rates is None:
-        return ZERO
-    return multiply_money(max((rates.output, *(band.output for band in rates.bands))), _PER_TOKEN)
+def _dearest_output(rates: Sequence[Rates]) -> Decimal:
+    outputs = [output for each in rates for output in (each.output, *(band.output for band in each.bands))]
+    return multiply_money(max(outputs, default=ZERO), _PER_TOKEN)
 
 
 def _provider(attempt: Attempt) -> str:

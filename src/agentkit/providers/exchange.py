@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 
+import msgspec
+
 from agentkit.core.contracts import JsonValue
 from agentkit.errors import ProviderError
 from agentkit.providers.transports.port import HttpResponse
 from agentkit.providers.wire.clean import read_json
 from agentkit.providers.wire.failure import error_of_status, redact
+from agentkit.providers.wire.rate_limits import rate_limit_of
 
 __all__ = ["drain", "hide", "is_stream", "read_failure", "rest_of"]
 
@@ -59,6 +62,9 @@ async def read_failure(response: HttpResponse) -> tuple[ProviderError, JsonValue
     text = body.decode("utf-8", "replace") if parsed is None and not body.lstrip().startswith(b"<") else ""
     error = error_of_status(response.status, response.headers, parsed, text=text)
     hide(error, *response.secrets)
+    limit = rate_limit_of(response.headers)
+    if limit is not None:
+        error.rate_limit = msgspec.to_builtins(limit)
     return error, parsed
 
 

@@ -35,8 +35,10 @@ from agentkit.providers.transports.select import transport_for
 from agentkit.providers.transports.session import SessionPool
 from agentkit.providers.wire.codecs import CODECS, Writer
 from agentkit.providers.wire.error_body import read_error
+from agentkit.providers.wire.evidence import Words
 from agentkit.providers.wire.failure import redact, request_id_of
 from agentkit.providers.wire.fold import Asked, Decoder, with_usage
+from agentkit.providers.wire.rate_limits import rate_limit_of
 
 __all__ = ["HttpModel", "build_model"]
 
@@ -84,6 +86,7 @@ class HttpModel:
         self._origin = urlsplit(transport.base_url).netloc.rpartition("@")[2] or self.provider
         self._headers = headers_of(profile, key)
         self._secrets = (key or "", *secrets)
+        self._words = Words(self._secrets)
         self._writers: dict[str, Writer] = {}
         self._told: set[tuple[str, str]] = set()
         self._profiles: dict[str, Profile] = {}
@@ -155,7 +158,9 @@ class HttpModel:
             body, asked = self._written(request, provider, model, known)
             response = await self._transport.post(self._path, self._headers, body)
             if response.status == 200:
-                return response, replace(asked, request_id=request_id_of(response.headers) or "")
+                headers = response.headers
+                limit = rate_limit_of(headers)
+                return response, replace(asked, request_id=request_id_of(headers) or "", rate_limit=limit)
             error, lesson = await self._failed(response, request, profile, body, lost)
             if lesson is None:
                 raise error
@@ -262,6 +267,7 @@ class HttpModel:
             think_tags=profile.think_tags,
             report_model=profile.reports_model,
             adjustments=adjustments,
+            words=self._words,
         )
 
     def _describe(
@@ -281,8 +287,10 @@ class HttpModel:
             secrets = (*secrets, *response.secrets)
         hide(error, *secrets)
         if decoder is not None:
+            told = decoder.reported()
             if not error.usage:
-                with_usage(error, decoder.usage())
+                with_usage(error, told.usage)
+            error.raw_usage, error.service_tier, error.billing = told.raw, told.service_tier, told.billing
             error.accepted = True if error.accepted is None else error.accepted
 
 

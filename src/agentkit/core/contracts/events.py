@@ -6,11 +6,12 @@ Chat and tool events flow through the middleware chains; run events wrap them wi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from agentkit.core.contracts.messages import AssistantMessage, JsonValue, Part, ToolCall
+from agentkit.core.contracts.messages import AssistantMessage, JsonObject, JsonValue, Part, ToolCall
 from agentkit.core.contracts.pricing import CostRecord
 from agentkit.core.contracts.rate_limit import RateLimit
 from agentkit.core.contracts.usage import Usage
@@ -24,6 +25,7 @@ __all__ = [
     "ChatResponse",
     "ChatStart",
     "ReasoningDelta",
+    "Reported",
     "StopReason",
     "TextDelta",
     "ToolCallDelta",
@@ -54,6 +56,19 @@ class Adjustment(Struct, frozen=True):
     why: str
 
 
+class Reported(Struct, frozen=True, kw_only=True):
+    """What a provider said, so far, of what an answer used and how it is billed.
+
+    `raw` is its own usage object, bounded, without texts and secrets. `service_tier` and `billing`, such as
+    {"inference_geo": "us", "speed": "fast"}, are what the answer is billed as.
+    """
+
+    usage: Usage = Usage(None, None)
+    raw: JsonObject | None = None
+    service_tier: str | None = None
+    billing: Mapping[str, str] = {}
+
+
 class ChatResponse(Struct, frozen=True):
     """A whole answer of a model.
 
@@ -61,7 +76,8 @@ class ChatResponse(Struct, frozen=True):
     says it used. "length" and "context_window" (TRUNCATIONS) end an answer in the middle, at the cap or because the
     model's window is full; "pause" asks for the conversation to be sent again as it is, so that the answer goes on.
     `attempts` are the priced rows of every attempt behind this answer, `adjustments` what was changed of the request,
-    `rate_limit` what the provider said is left of its limits.
+    `rate_limit` what the provider said is left of its limits. `raw_usage` is its own usage object, bounded, without
+    texts and secrets; `billing` are the facts it told that a price may depend on.
     """
 
     message: AssistantMessage
@@ -76,15 +92,18 @@ class ChatResponse(Struct, frozen=True):
     attempts: tuple[CostRecord, ...] = ()
     adjustments: tuple[Adjustment, ...] = ()
     rate_limit: RateLimit | None = None
+    raw_usage: JsonObject | None = None
+    billing: Mapping[str, str] = {}
 
 
 class ChatStart(Struct, frozen=True, tag="chat_start"):
-    """The provider accepted the request and began to answer."""
+    """The provider accepted the request and began to answer; `reported` is what it told of the bill by then."""
 
     visible: ClassVar[bool] = False
     model: str = ""
     provider: str = ""
     response_id: str = ""
+    reported: Reported | None = None
 
 
 class TextDelta(Struct, frozen=True, tag="text_delta"):

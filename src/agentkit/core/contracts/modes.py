@@ -14,7 +14,11 @@ __all__ = ["ModeAdapter"]
 
 
 class ModeAdapter(Protocol):
-    """A model port with the facts a runtime governs by; `CallRuntime(adapters={"name": adapter})` routes to it."""
+    """A model port with the facts a runtime governs by; `CallRuntime(adapters={"name": adapter})` routes to it.
+
+    A program of somebody else's may ask its model several times for one call of ours: for a CLI mode, and for an
+    adapter whose `physical` is False, the cost records say that they are no single requests (`CostRecord.physical`).
+    """
 
     @property
     def mode(self) -> Mode:

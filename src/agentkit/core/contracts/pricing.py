@@ -106,7 +106,8 @@ class CostRecord(Struct, frozen=True, kw_only=True):
     Three answers stand apart: whether it ran (`outcome`, `accepted`), what it used (`usage`), and what that costs:
     `cost` in dollars, None when the price or the usage is unknown, with the lower bound in `known_cost`. `accepted`
     marks the attempt by which its logical call counts: it delivered something, or was cut short while delivering.
-    `raw_usage` is what the provider reported, as it said it. `physical` False stands for an attempt inside which a
+    `raw_usage` is what the provider reported, as it said it; `billing` are the facts that the rates were found by,
+    beside the day and the tier. `physical` False stands for an attempt inside which a
     program of somebody else's may have made several.
     """
 
@@ -128,6 +129,7 @@ class CostRecord(Struct, frozen=True, kw_only=True):
     agent: str = ""
     raw_usage: JsonObject | None = None
     physical: bool = True
+    billing: Mapping[str, str] = {}
 
     @property
     def at_least(self) -> Decimal:

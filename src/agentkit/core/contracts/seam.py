@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Generic, Literal, Protocol, TypeAlias, TypeVar
 
@@ -53,7 +53,7 @@ class Route(Struct, frozen=True):
 
     `rates` None asks the runtime's price source for (`provider`, `model`), unless `listed` is False: then the server
     is not the provider's own and list prices do not apply. `fallback` are the routes to try when this one fails,
-    `capabilities` what is known of the model.
+    `capabilities` what is known of the model. `billing` are facts that the price depends on, such as {"region": "eu"}.
     """
 
     port: LLMPort
@@ -64,6 +64,7 @@ class Route(Struct, frozen=True):
     listed: bool = True
     fallback: tuple[Route, ...] = ()
     capabilities: Capabilities = UNKNOWN_CAPABILITIES
+    billing: Mapping[str, str] = {}
 
 
 class Call(Struct, Generic[Req_co], frozen=True):
@@ -209,7 +210,8 @@ class EventSink(Protocol):
 class Meter(Protocol):
     """Something that counts and may refuse. None is no verdict.
 
-    Optional, found by name: `reserve(call)`, `settle(call, record)`, `release(call)`; and `unlimited`, which is True
+    Optional, found by name: `reserve(call)`, `settle(call, record)`, `release(call)`; `learn(call, limit)`, which hears
+    the RateLimit of each answer and of each RateLimited error whose provider told one; and `unlimited`, which is True
     while no call has to ask it.
     """
 

@@ -13,6 +13,7 @@ from agentkit.core.contracts import (
     JsonObject,
     JsonValue,
     OpaqueItem,
+    Reported,
     StopReason,
     TextDelta,
     Usage,
@@ -29,9 +30,11 @@ from agentkit.providers.wire.chat_shapes import (
     WireUsage,
     read_chunk,
     read_full,
+    told_usage,
 )
 from agentkit.providers.wire.chat_tidy import documents, is_failure, tidied
 from agentkit.providers.wire.clean import count_of, is_json, read_json
+from agentkit.providers.wire.evidence import billing_of, kept_usage, sorted_units, units_of
 from agentkit.providers.wire.failure import error_of_body, malformed_turn
 from agentkit.providers.wire.fold import Asked, Fold, with_usage
 from agentkit.providers.wire.sse import SseReader, data_of
@@ -71,13 +74,14 @@ _NO_JSON: Final = "The stream holds something that is no JSON chunk; it may be t
 class ChatDecoder:
     """Decodes one answer of the Chat Completions protocol."""
 
-    __slots__ = ("_decode", "_fold", "_sse", "_usage", "done")
+    __slots__ = ("_decode", "_fold", "_sse", "_told", "_usage", "done")
 
     def __init__(self, asked: Asked) -> None:
         self._fold = Fold(asked)
         self._sse = SseReader()
         self._decode: msgspec.json.Decoder[Chunk] = read_full
         self._usage: dict[str, int] = {}
+        self._told: bytes | JsonObject = {}  # the last chunk with a usage
         self.done = False
 
     def feed(self, data: bytes, /) -> list[ChatEvent]:
@@ -126,7 +130,7 @@ class ChatDecoder:
         if fold.asked.echo == "content" and fold.reasoning:
             owner = (fold.asked.endpoint, fold.asked.model)
             fold.opaque.append(OpaqueItem(owner, ECHO_KIND, "".join(fold.reasoning)))
-        events += fold.end(_REASONS, self.usage())
+        events += fold.end(_REASONS, self.reported())
         return events
 
     def _flush(self, events: list[ChatEvent]) -> None:
@@ -134,6 +138,15 @@ class ChatDecoder:
 
     def usage(self) -> Usage:
         """Return the last value of each number; what never came is unknown."""
+        return self._counted(told_usage(self._told))
+
+    def reported(self) -> Reported:
+        """Return what is known of the bill so far, the usage with its evidence."""
+        raw, fold = told_usage(self._told), self._fold
+        kept = kept_usage(raw, fold.asked.words)
+        return Reported(usage=self._counted(raw), raw=kept, service_tier=fold.tier, billing=billing_of(raw))
+
+    def _counted(self, raw: JsonObject) -> Usage:
         found = self._usage
         if not found:
             return Usage(None, None, None, None, None, None)
@@ -147,6 +160,7 @@ class ChatDecoder:
             found.get("cache_write_tokens", 0),
             0,
             found.get("reasoning_tokens", 0),
+            units=sorted_units(units_of(raw)),
         )
 
     def _whole_stream(self, body: bytes) -> list[ChatEvent]:
@@ -194,7 +208,7 @@ class ChatDecoder:
 
     def _take(self, chunk: Chunk, data: bytes | JsonObject, events: list[ChatEvent]) -> None:
         if chunk.usage is not None:
-            self._count(chunk.usage)
+            self._count(chunk.usage, data)
         if self._decode is read_full:
             self._named(chunk)
         if chunk.error is not NO_ERROR or not chunk.choices or chunk.x_groq is not None:
@@ -252,7 +266,7 @@ class ChatDecoder:
 
     def _finished(self, choice: Choice, data: bytes | JsonObject) -> None:
         if choice.usage is not None:
-            self._count(choice.usage)
+            self._count(choice.usage, data)
         reason = choice.finish_reason
         if not reason:
             return
@@ -273,7 +287,8 @@ class ChatDecoder:
         if fold.response_id and fold.model and fold.started:
             self._decode = read_chunk
 
-    def _count(self, usage: WireUsage) -> None:
+    def _count(self, usage: WireUsage, data: bytes | JsonObject) -> None:
+        self._told = data
         for part in (usage, usage.prompt_tokens_details, usage.completion_tokens_details):
             if part is not None:
                 for name in part.__struct_fields__:
@@ -285,7 +300,7 @@ class ChatDecoder:
         groq = chunk.x_groq
         if groq is not None:
             if groq.usage is not None:
-                self._count(groq.usage)
+                self._count(groq.usage, data)
             if bytes(groq.error) not in _NOTHING:
                 raise with_usage(error_of_body({"error": read_json(bytes(groq.error))}), self.usage())
         if bytes(chunk.error) not in _NOTHING:

@@ -7,6 +7,9 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
+from agentkit.core.contracts import JsonObject, JsonValue
+from agentkit.providers.wire.clean import read_json
+
 __all__ = [
     "NO_ERROR",
     "CallPiece",
@@ -18,6 +21,7 @@ __all__ = [
     "WireUsage",
     "read_chunk",
     "read_full",
+    "told_usage",
 ]
 
 NO_ERROR: Final = Raw(b"null")
@@ -104,3 +108,37 @@ class FullChunk(Chunk):
 
 read_chunk: Final = msgspec.json.Decoder(Chunk)
 read_full: Final[msgspec.json.Decoder[Chunk]] = msgspec.json.Decoder(FullChunk)
+
+
+class _ToldChoice(Struct):
+    usage: JsonValue = None
+
+
+class _Told(Struct):
+    """Where servers put the usage of an answer, as they said it."""
+
+    usage: JsonValue = None
+    choices: list[_ToldChoice] | None = None
+    x_groq: _ToldChoice | None = None
+
+
+_read_told: Final = msgspec.json.Decoder(_Told).decode
+
+
+def told_usage(data: bytes | JsonObject) -> JsonObject:
+    """Return the usage object of a chunk as the server said it, empty where there is none."""
+    try:
+        told = _read_told(data) if isinstance(data, bytes) and data else msgspec.convert(data or {}, _Told)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _odd_usage(data)
+    places = [told.usage, *(choice.usage for choice in told.choices or ()), told.x_groq and told.x_groq.usage]
+    return next((place for place in places if isinstance(place, dict)), {})
+
+
+def _odd_usage(data: bytes | JsonObject) -> JsonObject:
+    try:
+        body = read_json(data) if isinstance(data, bytes) else data
+    except (ValueError, RecursionError):
+        return {}
+    usage = body.get("usage") if isinstance(body, dict) else None
+    return usage if isinstance(usage, dict) else {}

@@ -17,7 +17,9 @@ from agentkit.core.contracts import (
     ChatResponse,
     ChatStart,
     OpaqueItem,
+    RateLimit,
     ReasoningDelta,
+    Reported,
     StopReason,
     TextDelta,
     ToolCall,
@@ -29,13 +31,14 @@ from agentkit.errors import ProviderError, Refused, StreamBroken
 from agentkit.providers.profiles import Echo
 from agentkit.providers.wire.calls import CallAssembly
 from agentkit.providers.wire.clean import TextJoiner
+from agentkit.providers.wire.evidence import Words
 from agentkit.providers.wire.failure import malformed_turn
 
 __all__ = ["Asked", "Decoder", "Fold"]
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """What a decoder has to know of the request it decodes the answer to."""
+    """What a decoder has to know of the request it decodes the answer to; `words` are those to keep as evidence."""
 
     provider: str = ""
     model: str = ""
@@ -51,6 +54,8 @@ class Asked(Struct, frozen=True, kw_only=True):
     think_tags: bool = False
     report_model: bool = True
     adjustments: tuple[Adjustment, ...] = ()
+    rate_limit: RateLimit | None = None
+    words: Words = Words()
 
 
 class Decoder(Protocol):
@@ -72,6 +77,10 @@ class Decoder(Protocol):
 
     def usage(self) -> Usage:
         """Return what is known of the usage so far."""
+        ...
+
+    def reported(self) -> Reported:
+        """Return what is known of the bill so far, the usage with its evidence."""
         ...
 
 
@@ -135,12 +144,12 @@ class Fold:
         self.think(self._thoughts.rest(), events)
         self.say(self.words.rest(), events)
 
-    def start(self) -> ChatStart:
+    def start(self, reported: Reported | None = None) -> ChatStart:
         """Return the first event, once."""
         self.started = True
-        return ChatStart(self._model(), self.asked.provider, self.response_id)
+        return ChatStart(self._model(), self.asked.provider, self.response_id, reported)
 
-    def end(self, reasons: dict[str, StopReason], usage: Usage) -> list[ChatEvent]:
+    def end(self, reasons: dict[str, StopReason], reported: Reported) -> list[ChatEvent]:
         """Return what is left to tell of calls, `ToolCallReady` for each that may run, then `ChatEnd`.
 
         Raises StreamBroken without a finish reason, Refused for a refusal or a filter, ProviderError for a turn the
@@ -148,7 +157,7 @@ class Fold:
         """
         events: list[ChatEvent] = []
         self.flush(events)
-        raw = self.reason
+        raw, usage = self.reason, reported.usage
         if raw is None:
             raise with_usage(StreamBroken("The answer ended before its end marker; it may be incomplete."), usage)
         stop = reasons.get(raw) or reasons.get(raw.lower(), "stop")
@@ -170,21 +179,24 @@ class Fold:
         elif stop == "tool_calls":
             stop = "stop"
         message = AssistantMessage(text, calls, "".join(self.reasoning), tuple(self.opaque))
-        return [*events, *told, ChatEnd(self._response(message, usage, stop, raw))]
+        return [*events, *told, ChatEnd(self._response(message, reported, stop, raw))]
 
-    def _response(self, message: AssistantMessage, usage: Usage, stop: StopReason, raw: str) -> ChatResponse:
+    def _response(self, message: AssistantMessage, reported: Reported, stop: StopReason, raw: str) -> ChatResponse:
         asked = self.asked
         return ChatResponse(
             message,
-            usage,
+            reported.usage,
             stop_reason=stop,
             raw_stop_reason=raw,
             model=self._model(),
             provider=asked.provider,
             response_id=self.response_id,
             request_id=asked.request_id,
-            service_tier=self.tier,
+            service_tier=reported.service_tier,
             adjustments=asked.adjustments,
+            rate_limit=asked.rate_limit,
+            raw_usage=reported.raw,
+            billing=reported.billing,
         )
 
     def _model(self) -> str:

@@ -12,6 +12,7 @@ from agentkit.core.contracts import (
     JsonObject,
     JsonValue,
     OpaqueItem,
+    Reported,
     StopReason,
     Usage,
     clean_text,
@@ -90,6 +91,8 @@ class MessagesDecoder:
         message = self._json(body)
         if message.get("type") == "error" or "error" in message:
             raise error_of_body(message)
+        if "content" not in message and "stop_reason" not in message:
+            raise StreamBroken("The answer is no message of this protocol.", accepted=True)
         self._begin(message, events)
         for index, raw in enumerate(self._content(body, message)):
             self._open(index, raw, events)
@@ -111,11 +114,15 @@ class MessagesDecoder:
         for index in tuple(self._by_index):  # a server may leave out the stop of its last block
             self._close(index, events)
         self._keep_blocks()
-        return events + fold.end(_REASONS, self.usage())
+        return events + fold.end(_REASONS, self.reported())
 
     def usage(self) -> Usage:
         """Return the last value of each number; input counts cache reads and writes too."""
         return self._usage.total()
+
+    def reported(self) -> Reported:
+        """Return what is known of the bill so far, the usage with its evidence."""
+        return self._usage.reported(self._fold.asked.words)
 
     def _read_frame(self, frame: bytes, events: list[ChatEvent]) -> None:
         _, data = data_of(frame)
@@ -178,7 +185,7 @@ class MessagesDecoder:
             self._usage.count(usage)
         self._contain(message.get("container"))
         if not fold.started:
-            events.append(fold.start())
+            events.append(fold.start(self.reported() if usage else None))
 
     def _finish(self, delta: AnyDelta) -> None:
         self._fold.reason = delta.stop_reason or self._fold.reason
@@ -276,7 +283,6 @@ class MessagesDecoder:
     def _keep_blocks(self) -> None:
         """Keep the blocks in their order when the message alone does not say it, and the container they ran in."""
         fold = self._fold
-        fold.tier = self._usage.tier
         owner = (fold.asked.endpoint, fold.asked.model)
         layout = [block.laid_out() for block in self._blocks]
         if not is_plain(layout) or (fold.reason == "pause_turn" and layout):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from agentkit.core.contracts import JsonObject, Usage
+from agentkit.core.contracts import JsonObject, Reported, Usage
 from agentkit.providers.wire.clean import count_of
+from agentkit.providers.wire.evidence import Words, billing_of, kept_usage, sorted_units, units_of
 
 __all__ = ["MessagesUsage"]
 
@@ -23,12 +24,11 @@ _INSIDE = ("cache_creation", "output_tokens_details")
 class MessagesUsage:
     """Holds the last value of each number; one that is absent or null later keeps what was said before."""
 
-    __slots__ = ("_tokens", "_units", "tier")
+    __slots__ = ("_raw", "_tokens")
 
     def __init__(self) -> None:
         self._tokens: dict[str, int] = {}
-        self._units: dict[str, int] = {}
-        self.tier: str | None = None
+        self._raw: JsonObject = {}
 
     def count(self, usage: JsonObject) -> None:
         """Take the usage object of one event."""
@@ -36,12 +36,9 @@ class MessagesUsage:
         for name in _INSIDE:
             if isinstance(inner := usage.get(name), dict):
                 self._take(inner)
-        if isinstance(tools := usage.get("server_tool_use"), dict):
-            for name, value in tools.items():
-                if (number := count_of(value)) is not None:
-                    self._units[name] = number
-        if isinstance(tier := usage.get("service_tier"), str):
-            self.tier = tier
+        for name, value in usage.items():
+            if value is not None or name not in self._raw:
+                self._raw[name] = value
 
     def total(self) -> Usage:
         """Return it all; input counts cache reads and writes too, `units` what the server's own tools were asked."""
@@ -57,7 +54,17 @@ class MessagesUsage:
             written,
             found.get("ephemeral_1h_input_tokens", 0),
             found.get("thinking_tokens", 0),
-            units=tuple(sorted((name, number) for name, number in self._units.items() if number)),
+            units=sorted_units(units_of(self._raw)),
+        )
+
+    def reported(self, words: Words) -> Reported:
+        """Return it all with its evidence, of which `words` may be kept."""
+        tier = self._raw.get("service_tier")
+        return Reported(
+            usage=self.total(),
+            raw=kept_usage(self._raw, words),
+            service_tier=tier if isinstance(tier, str) else None,
+            billing=billing_of(self._raw),
         )
 
     def _take(self, numbers: JsonObject) -> None:

@@ -13,11 +13,13 @@ from agentkit.core.contracts import (
     JsonObject,
     JsonValue,
     OpaqueItem,
+    Reported,
     StopReason,
     Usage,
 )
 from agentkit.errors import BadRequest, StreamBroken
 from agentkit.providers.wire.clean import count_of, read_json, told_json
+from agentkit.providers.wire.evidence import billing_of, item_units, kept_usage, sorted_units, units_of
 from agentkit.providers.wire.failure import error_of_body
 from agentkit.providers.wire.fold import Asked, Fold, with_usage
 from agentkit.providers.wire.responses_items import ITEMS_KIND, OutputItem, OutputItems, laid_out, text_of_json
@@ -58,7 +60,7 @@ class ResponsesDecoder:
     was not told is told then, and whole arguments take the place of their pieces.
     """
 
-    __slots__ = ("_fold", "_items", "_latest", "_reasons", "_sse", "_units", "_usage", "done")
+    __slots__ = ("_fold", "_items", "_latest", "_raw", "_reasons", "_sse", "_usage", "done")
 
     def __init__(self, asked: Asked) -> None:
         self._fold = Fold(asked)
@@ -66,7 +68,7 @@ class ResponsesDecoder:
         self._items = OutputItems()
         self._latest: tuple[str | None, OutputItem | None] = (None, None)
         self._usage: dict[str, int] = {}
-        self._units: dict[str, int] = {}
+        self._raw: JsonObject = {}
         self._reasons: dict[str, StopReason] = _REASONS
         self.done = False
 
@@ -100,7 +102,7 @@ class ResponsesDecoder:
         fold = self._fold
         if layout := laid_out(self._items.in_order()):
             fold.opaque.append(OpaqueItem((fold.asked.endpoint, fold.asked.model), ITEMS_KIND, layout))
-        return events + fold.end(self._reasons, self.usage())
+        return events + fold.end(self._reasons, self.reported())
 
     def usage(self) -> Usage:
         """Return the last value of each number; what never came is unknown."""
@@ -114,8 +116,23 @@ class ResponsesDecoder:
             found.get("cache_write_tokens", 0),
             0,
             found.get("reasoning_tokens", 0),
-            units=tuple(sorted(self._units.items())),
+            units=sorted_units(self._units()),
         )
+
+    def reported(self) -> Reported:
+        """Return what is known of the bill so far, the usage with its evidence."""
+        fold = self._fold
+        kept = kept_usage(self._raw, fold.asked.words)
+        return Reported(usage=self.usage(), raw=kept, service_tier=fold.tier, billing=billing_of(self._raw))
+
+    def _units(self) -> dict[str, int]:
+        """Return what is billed beside the tokens; the searches that the server counts itself beat those we see."""
+        units = {**item_units(item.given for item in self._items.all), **units_of(self._raw)}
+        tools = self._raw.get("tool_usage")
+        searched = tools.get("web_search") if isinstance(tools, dict) else None
+        if isinstance(searched, dict) and (number := count_of(searched.get("num_requests"))) is not None:
+            units["web_searches"] = number
+        return {name: number for name, number in units.items() if number or name.startswith("cache_")}
 
     def _read_frame(self, frame: bytes, events: list[ChatEvent]) -> None:
         data = data_of(frame)[1].strip()
@@ -323,10 +340,11 @@ class ResponsesDecoder:
         fold.response_id = response.id or fold.response_id
         fold.model = response.model or fold.model
         fold.tier = response.service_tier or fold.tier
-        self._count(self._json(response.usage))
-        searched = self._json(response.tool_usage).get("web_search")
-        if isinstance(searched, dict) and isinstance(number := searched.get("num_requests"), int) and number:
-            self._units["web_searches"] = number
+        if usage := self._json(response.usage):
+            self._count(usage)
+            self._raw = {**self._raw, **usage}
+        if tools := self._json(response.tool_usage):
+            self._raw["tool_usage"] = tools
         if not fold.started:
             events.append(fold.start())
 

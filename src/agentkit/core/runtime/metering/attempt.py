@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 from msgspec import Struct
@@ -13,23 +13,30 @@ from agentkit.core.contracts import (
     ZERO,
     AssistantMessage,
     Call,
+    ChatEvent,
     ChatRequest,
     ChatResponse,
+    ChatStart,
     CostRecord,
     LedgerEntry,
     Meter,
     Outcome,
+    RateLimit,
     Rates,
+    Reported,
     Usage,
 )
 from agentkit.core.runtime.context import RunContext
 from agentkit.errors import MeterExceeded
 
-__all__ = ["Attempt", "admit", "charge", "give_back", "row", "settle"]
+__all__ = ["Attempt", "admit", "charge", "give_back", "learn", "row", "settle"]
 
 _LOG = logging.getLogger("agentkit")
 _NOTHING = Usage()
 _NO_ANSWER = ChatResponse(AssistantMessage())
+_NO_BILLING: Mapping[str, str] = {}
+_MOST_GAPS = 256
+_TOLD_GAPS: set[tuple[str, tuple[str, ...]]] = set()
 
 
 class Attempt(Struct):
@@ -47,7 +54,16 @@ class Attempt(Struct):
     visible: bool = False
     record: CostRecord | None = None
     opened: LedgerEntry | None = None  # its row in the ledger while it runs
+    reported: Reported | None = None  # what the provider told of the bill before the end
+    billing: Mapping[str, str] = _NO_BILLING  # the facts that found the rates
     foreign: Sequence[Meter] = ()  # those that know no `settle` and are waited for, after all others
+
+    def hear(self, event: ChatEvent) -> None:
+        """Take notice of an event that is no piece of the answer."""
+        self.started = True
+        self.visible = self.visible or event.visible
+        if type(event) is ChatStart:
+            self.reported = event.reported
 
 
 async def admit(attempt: Attempt) -> None:
@@ -95,6 +111,18 @@ def settle(attempt: Attempt, outcome: Outcome, usage: Usage | None, response: Ch
     return record
 
 
+def learn(attempt: Attempt, limit: RateLimit) -> None:
+    """Tell every meter that heeds it what the provider said of its limits."""
+    for each in attempt.meters:
+        heed = getattr(each, "learn", None)
+        if heed is None:
+            continue
+        try:
+            heed(attempt.call, limit)
+        except Exception:
+            _LOG.exception("A meter failed to learn the limits told for call %s", attempt.call.id)
+
+
 async def charge(attempt: Attempt, record: CostRecord) -> CostRecord:
     """Book the attempt with the meters that have to be waited for, and return its row.
 
@@ -113,12 +141,12 @@ async def charge(attempt: Attempt, record: CostRecord) -> CostRecord:
 
 def row(attempt: Attempt, outcome: Outcome, usage: Usage | None, response: ChatResponse | None = None) -> CostRecord:
     """Return the attempt's priced row; a usage of None stands for one that provably did not run."""
-    call, ctx, route = attempt.call, attempt.ctx, attempt.call.route
+    call, ctx, route, said = attempt.call, attempt.ctx, attempt.call.route, attempt.reported
     answered = response if response is not None else _NO_ANSWER
     price = ZERO if usage is None else _price(attempt.rates, usage)
     known = price
     if known is None:
-        known = ZERO if usage is None or attempt.rates is None else assess(attempt.rates, usage).known
+        known = ZERO if usage is None or attempt.rates is None else _least(attempt.rates, usage)
     return CostRecord(
         run_id=ctx.correlation_id,
         path=ctx.path,
@@ -133,9 +161,12 @@ def row(attempt: Attempt, outcome: Outcome, usage: Usage | None, response: ChatR
         known_cost=known,
         agent=ctx.agent,
         rates=attempt.rates,
-        service_tier=answered.service_tier,
+        service_tier=answered.service_tier if said is None else said.service_tier,
         seconds=ctx.services.clock.now() - attempt.began,
         accepted=usage is not None and _delivered(attempt, outcome),
+        raw_usage=answered.raw_usage if said is None else said.raw,
+        physical=route is None or bool(getattr(route.port, "physical", True)),
+        billing=attempt.billing,
     )
 
 
@@ -147,6 +178,17 @@ def _price(rates: Rates | None, usage: Usage) -> Decimal | None:
     except Exception:
         _LOG.exception("The rates %r cannot price %r", rates.rule, usage)
         return None
+
+
+def _least(rates: Rates, usage: Usage) -> Decimal:
+    """Return the lower bound of a cost that is not known, and say once what the rule does not price."""
+    bill = assess(rates, usage)
+    gap = (rates.rule, bill.missing)
+    if gap not in _TOLD_GAPS and len(_TOLD_GAPS) < _MOST_GAPS:
+        _TOLD_GAPS.add(gap)
+        missing = ", ".join(bill.missing)
+        _LOG.warning("The rule %r has no price for %s: the cost of such calls is unknown", rates.rule, missing)
+    return bill.known
 
 
 def _delivered(attempt: Attempt, outcome: Outcome) -> bool:

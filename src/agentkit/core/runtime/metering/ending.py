@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
-from agentkit.core.contracts import Outcome, Usage
-from agentkit.errors import AgentkitError, Cancelled, DeadlineExceeded, ProviderError, Refused
+from agentkit.core.contracts import Outcome, RateLimit, Reported, Usage
+from agentkit.errors import AgentkitError, Cancelled, DeadlineExceeded, ProviderError, RateLimited, Refused
 
-__all__ = ["never_accepted", "outcome_of", "plausible", "usage_of"]
+__all__ = ["limit_of", "never_accepted", "outcome_of", "plausible", "reported_of", "usage_of"]
 
 _MOST_TOKENS = 2**53
 _PARTS = ("cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens")
@@ -29,6 +29,27 @@ def usage_of(error: BaseException) -> Usage | None:
         return None
     try:
         return plausible(convert(dict(error.usage), Usage))
+    except ValidationError:
+        return None
+
+
+def reported_of(error: BaseException) -> Reported | None:
+    """Return what the provider had told of the bill before the error, None when it had not."""
+    if not isinstance(error, ProviderError) or not (error.raw_usage or error.service_tier or error.billing):
+        return None
+    told = {"raw": error.raw_usage, "service_tier": error.service_tier, "billing": dict(error.billing)}
+    try:
+        return convert(told, Reported)
+    except ValidationError:
+        return None
+
+
+def limit_of(error: BaseException) -> RateLimit | None:
+    """Return what a provider that was asked too often says of its limits, None when it says nothing."""
+    if not isinstance(error, RateLimited) or not (error.rate_limit or error.retry_after is not None):
+        return None
+    try:
+        return convert({**error.rate_limit, "retry_after": error.retry_after}, RateLimit)
     except ValidationError:
         return None
 

@@ -51,8 +51,8 @@ class Quota:
     "stop" returns a verdict that is not ok, "wait" waits in the key's own queue, at most until the deadline. What can
     never fit is refused at once. The key is `scope.key()`, or what `by(call)` returns: a key that tenants share, such
     as a provider, lets them in by turns, lower `priority(call)` first. A provider that says it is full, by a 429 or in
-    its headers, is left alone for so long under the call's key. Constant memory a key; a key without traffic is
-    deleted. Safe to share between threads and event loops.
+    its headers, is left alone for so long by calls of that key to that model. Constant memory a key; a key
+    without traffic is deleted. Safe to share between threads and event loops.
 
     `store` keeps the windows for many workers; then `on_error` "closed" refuses calls while it cannot answer, "open"
     lets them through uncounted, and corrections reach it a moment later (`flush` waits for them).
@@ -171,7 +171,7 @@ class Quota:
     def learn(self, call: Call[ChatRequest], limit: RateLimit, /) -> None:
         """Heed what the provider said of its limits in answer to the call."""
         with self._lock:
-            self._feedback.learn(self._key(call), limit, self._clock.now())
+            self._feedback.learn(_served(self._key(call), call), limit, self._clock.now())
 
     async def flush(self) -> None:
         """Wait until a store has heard of everything that was settled."""
@@ -267,8 +267,8 @@ class Quota:
         while True:
             now = self._clock.now()
             with self._lock:
-                refusal = self._feedback.lacks(key, quote, 0, now)
-                opens = self._feedback.until(key, now)
+                refusal = self._feedback.lacks(_served(key, call), quote, 0, now)
+                opens = self._feedback.until(_served(key, call), now)
             if refusal is None or not waits or opens is None or now >= until:
                 return refusal
             await self._clock.sleep(max(0.0, min(opens, until) - now))
@@ -285,7 +285,7 @@ class Quota:
         refusal = self._lacks(window, held, quote)
         if refusal is None:
             in_flight = held.input_tokens + held.output_tokens
-            refusal = self._feedback.lacks(key, quote, in_flight, self._clock.now())
+            refusal = self._feedback.lacks(_served(key, call), quote, in_flight, self._clock.now())
         if refusal is None and not first:
             refusal = _WAIT
         if refusal is None:
@@ -329,7 +329,7 @@ class Quota:
                     self._touch(key)
                     ticket.reset()
                     refusal = self._admit(key, window, call, quote, first=window.room.is_first(ticket))
-                    at = self._look_again(key, window, ticket, until)
+                    at = self._look_again(_served(key, call), window, ticket, until)
                     if self._lacks(Window(), window.room.own(call), quote) is not None:
                         return refusal  # in vain: it does not fit beside what itself keeps open
                 if refusal is None or self._clock.now() >= until:
@@ -340,11 +340,11 @@ class Quota:
                 window.room.leave(ticket, admitted=refusal is None)
                 window.room.wake()
 
-    def _look_again(self, key: str, window: Window, ticket: Ticket, until: float) -> float:
+    def _look_again(self, served: str, window: Window, ticket: Ticket, until: float) -> float:
         """Return when a slice leaves the window or the provider opens, which only the first in the queue waits for."""
         if not window.room.is_first(ticket):
             return until
-        expiry, opens = window.next_expiry, self._feedback.until(key, self._clock.now())
+        expiry, opens = window.next_expiry, self._feedback.until(served, self._clock.now())
         moments = [until, *([] if expiry is None else [expiry * self.window / SLICES])]
         return min(moments if opens is None else [*moments, opens])
 
@@ -363,6 +363,12 @@ class Quota:
 
     def _answer(self, charge: Charge) -> Charge:
         return charge if self.on_exceeded == "stop" else charge.raise_if_exceeded()
+
+
+def _served(key: str, call: Call[ChatRequest]) -> str:
+    """Return what a provider's word on its limits holds for: the key, and the model that it was said of."""
+    route = call.route
+    return key if route is None else f"{key}\n{route.provider}\n{route.model}"
 
 
 def _used(usage: Usage, bound: Quote | None) -> int:
