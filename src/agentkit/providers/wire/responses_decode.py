@@ -18,8 +18,7 @@ from agentkit.core.contracts import (
     Usage,
 )
 from agentkit.errors import BadRequest, StreamBroken
-from agentkit.providers.wire.clean import count_of, read_json, told_json
-from agentkit.providers.wire.evidence import billing_of, item_units, kept_usage, sorted_units, units_of
+from agentkit.providers.wire.clean import read_json, told_json
 from agentkit.providers.wire.failure import error_of_body
 from agentkit.providers.wire.fold import Asked, Fold, with_usage
 from agentkit.providers.wire.responses_items import ITEMS_KIND, OutputItem, OutputItems, laid_out, text_of_json
@@ -32,6 +31,7 @@ from agentkit.providers.wire.responses_shapes import (
     tidied_event,
     tidied_response,
 )
+from agentkit.providers.wire.responses_usage import ResponsesUsage
 from agentkit.providers.wire.sse import SseReader, data_of
 
 __all__ = ["ResponsesDecoder"]
@@ -60,15 +60,14 @@ class ResponsesDecoder:
     was not told is told then, and whole arguments take the place of their pieces.
     """
 
-    __slots__ = ("_fold", "_items", "_latest", "_raw", "_reasons", "_sse", "_usage", "done")
+    __slots__ = ("_fold", "_items", "_latest", "_reasons", "_sse", "_usage", "done")
 
     def __init__(self, asked: Asked) -> None:
         self._fold = Fold(asked)
         self._sse = SseReader()
         self._items = OutputItems()
         self._latest: tuple[str | None, OutputItem | None] = (None, None)
-        self._usage: dict[str, int] = {}
-        self._raw: JsonObject = {}
+        self._usage = ResponsesUsage()
         self._reasons: dict[str, StopReason] = _REASONS
         self.done = False
 
@@ -106,33 +105,12 @@ class ResponsesDecoder:
 
     def usage(self) -> Usage:
         """Return the last value of each number; what never came is unknown."""
-        found = self._usage
-        if not found:
-            return Usage(None, None, None, None, None, None)
-        return Usage(
-            found.get("input_tokens"),
-            found.get("output_tokens"),
-            found.get("cached_tokens", 0),
-            found.get("cache_write_tokens", 0),
-            0,
-            found.get("reasoning_tokens", 0),
-            units=sorted_units(self._units()),
-        )
+        return self._usage.total(item.given for item in self._items.all)
 
     def reported(self) -> Reported:
         """Return what is known of the bill so far, the usage with its evidence."""
-        fold = self._fold
-        kept = kept_usage(self._raw, fold.asked.words)
-        return Reported(usage=self.usage(), raw=kept, service_tier=fold.tier, billing=billing_of(self._raw))
-
-    def _units(self) -> dict[str, int]:
-        """Return what is billed beside the tokens; the searches that the server counts itself beat those we see."""
-        units = {**item_units(item.given for item in self._items.all), **units_of(self._raw)}
-        tools = self._raw.get("tool_usage")
-        searched = tools.get("web_search") if isinstance(tools, dict) else None
-        if isinstance(searched, dict) and (number := count_of(searched.get("num_requests"))) is not None:
-            units["web_searches"] = number
-        return {name: number for name, number in units.items() if number or name.startswith("cache_")}
+        items, fold = (item.given for item in self._items.all), self._fold
+        return self._usage.reported(items, fold.tier, fold.asked.words)
 
     def _read_frame(self, frame: bytes, events: list[ChatEvent]) -> None:
         data = data_of(frame)[1].strip()
@@ -332,7 +310,7 @@ class ResponsesDecoder:
         self.done = True
 
     def _at_cap(self) -> bool:
-        cap, output = self._fold.asked.max_tokens, self._usage.get("output_tokens")
+        cap, output = self._fold.asked.max_tokens, self._usage.output_tokens
         return cap is not None and output is not None and output >= cap
 
     def _name(self, response: WireResponse, events: list[ChatEvent]) -> None:
@@ -340,20 +318,9 @@ class ResponsesDecoder:
         fold.response_id = response.id or fold.response_id
         fold.model = response.model or fold.model
         fold.tier = response.service_tier or fold.tier
-        if usage := self._json(response.usage):
-            self._count(usage)
-            self._raw = {**self._raw, **usage}
-        if tools := self._json(response.tool_usage):
-            self._raw["tool_usage"] = tools
+        self._usage.count(self._json(response.usage), self._json(response.tool_usage))
         if not fold.started:
             events.append(fold.start())
-
-    def _count(self, usage: JsonObject) -> None:
-        for name, value in usage.items():
-            if isinstance(value, dict):
-                self._count(value)
-            elif (number := count_of(value)) is not None:
-                self._usage[name] = number
 
     def _response(self, data: bytes | Raw) -> WireResponse:
         try:
