@@ -259,6 +259,15 @@ def test_billing_facts_are_checked(billing: Any) -> None:
         Binding("openai:m", billing={"region": "eu"}, price="1/2")
 
 
+async def test_a_rule_that_needs_a_fact_makes_its_model_known() -> None:
+    """A model that has a price for one region only is no typing mistake there, and is one elsewhere."""
+    table = PriceTable().with_rule(rule(5, "anthropic", facts={"region": "eu"}))
+    async with CallRuntime(pricing=table) as calls:
+        assert calls.services.models is not None
+        assert calls.services.models.route(Binding("anthropic:m", api_key="k", billing={"region": "eu"})).listed
+    assert table.find("anthropic", "m", facts={"region": "us"}) is None
+
+
 class OldSource:
     """A price source of before facts."""
 
@@ -413,11 +422,11 @@ async def test_b60_an_unpriced_call_stays_on_the_total() -> None:
 async def test_b64_an_explicit_zero_is_no_missing_number() -> None:
     """B64: 0 and 0 stay 0 and cost 0; only what is absent is estimated, and flagged."""
     zero = chat({"prompt_tokens": 0, "completion_tokens": 0})
-    absent = chat({"prompt_tokens": 5, "completion_tokens": None})
+    absent = chat({"prompt_tokens": 0, "completion_tokens": None})
     async with LoopbackServer([zero, absent]) as server:
         first, second = [await priced(server, TABLE, "openai:m", rates=parse_price("1000/1000")) for _ in range(2)]
     assert (first.usage, first.cost) == (Usage(0, 0), D(0))
-    assert (second.usage.input_tokens, second.usage.output_tokens, second.usage.estimated) == (5, 1, True)
+    assert (second.usage.input_tokens, second.usage.output_tokens, second.usage.estimated) == (0, 1, True)
 
 
 def test_the_day_of_a_rule_is_a_day_in_utc() -> None:

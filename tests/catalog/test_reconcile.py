@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentkit.catalog import ReportedCost, assess, cost, divergences, parse_price, reconcile, reported_cost
-from agentkit.core.contracts import CostRecord, RateBand, Rates, Usage
+from agentkit.core.contracts import CostRecord, RateBand, Rates, UnitRate, Usage
 from agentkit.core.contracts.messages import JsonObject
 from agentkit.errors import MoneyPrecisionError
 from agentkit.providers.wire.codecs import CODECS
@@ -136,6 +136,18 @@ def test_b54_prices_of_any_kind_count_alike() -> None:
     given_price = parse_price({"input": 10, "output": 20, "cache_read": 1, "cache_write": "12.5"})
     listed = Rates(D(10), D(20), D(1), D("12.5"))
     assert cost(given_price, usage) == cost(listed, usage) == D("0.001") + D("0.0002") + D("0.00875")
+
+
+def test_images_are_ordinary_input_where_no_rate_is_named() -> None:
+    """Pictures that were read cost what text costs, cached ones too, unless the rule prices them; written ones never."""
+    seen = Usage(1_000, 0, 300, units=(("input_image_tokens", 600), ("cache_image_read_tokens", 100)))
+    plain = Rates(D(4), D(16), D(1))
+    assert cost(plain, seen) == cost(plain, Usage(1_000, 0, 300))
+    images = (UnitRate("input_image_tokens", D(40), 1_000_000), UnitRate("cache_image_read_tokens", D(2), 1_000_000))
+    apart = Rates(D(4), D(16), D(1), units=images)
+    assert cost(apart, seen) == (D(500) * 40 + D(100) * 2 + D(200) * 1 + D(200) * 4) / 1_000_000
+    drawn = assess(plain, Usage(10, 500, units=(("output_image_tokens", 400),)))
+    assert (drawn.cost, drawn.missing) == (None, ("output_image_tokens",))
 
 
 @pytest.mark.parametrize(

@@ -194,9 +194,10 @@ class ModelPool:
 
     def _check_known(self, binding: Binding) -> None:
         provider, name = binding.provider, binding.model
-        if self._prices.find(provider, name) is not None or not isinstance(self._prices, PriceTable):
+        prices = self._prices
+        if not isinstance(prices, PriceTable) or prices.possible(provider, name, facts=binding.billing):
             return
-        nearest = self._prices.nearest(provider, name)
+        nearest = prices.nearest(provider, name)
         if nearest:
             raise ConfigurationError(
                 f"Unknown model {name!r} of {provider}; did you mean {', '.join(nearest)}? If it is newer than this "
