@@ -19,7 +19,10 @@ PARALLEL = ("-n", "logical", "--dist", "loadfile")
 # What shows that the wheel holds everything: its data, its lazy fronts, its command, the doubles it ships.
 WHEEL_TESTS = (
     "tests/test_public_surface.py",
-    *(f"tests/{room}" for room in ("agents", "calls", "catalog", "cli", "examples", "providers/test_provider_suite.py")),
+    *(
+        f"tests/{room}"
+        for room in ("agents", "calls", "catalog", "cli", "examples", "providers/test_provider_suite.py")
+    ),
 )
 
 nox.options.default_venv_backend = "venv"

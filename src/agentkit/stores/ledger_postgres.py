@@ -7,7 +7,6 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec.structs import replace
 
 from agentkit.core.contracts import (
@@ -22,7 +21,7 @@ from agentkit.core.contracts import (
     SharedSpend,
 )
 from agentkit.core.contracts.codec import decode_data, encode_data
-from agentkit.stores.ledger_rules import in_the_way, settled
+from agentkit.stores.ledger_rules import columns, in_the_way, settled, sum_of
 from agentkit.stores.postgres_place import PostgresPlace
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ class PostgresLedgerStore:
 
         async def work(db: asyncpg.Connection) -> list[CostSum]:
             rows = await db.fetch(f"SELECT {head}{_SUMS} FROM ledger WHERE {where} {grouped}", *values)
-            sums = [_sum(tuple(row), len(query.by)) for row in rows if row[len(query.by) + 1]]
+            sums = [sum_of(tuple(row), len(query.by)) for row in rows if row[len(query.by) + 1]]
             return sorted(sums, key=lambda total: total.key)
 
         return await self._place.transact(work)
@@ -215,28 +214,7 @@ async def _standing(db: asyncpg.Connection, key: str) -> SharedSpend:
 
 
 def _row(entry: LedgerEntry) -> tuple[object, ...]:
-    record, usage = entry.record, entry.record.usage
-    return (
-        *entry.id,
-        entry.user,
-        entry.session,
-        record.agent,
-        record.provider,
-        record.model,
-        record.purpose,
-        entry.at,
-        entry.state,
-        record.at_least,
-        entry.complete,
-        record.accepted and entry.state == "settled",
-        usage.estimated,
-        entry.state != "settled" or usage.input_tokens is None or usage.output_tokens is None,
-        usage.input_tokens or 0,
-        usage.output_tokens or 0,
-        usage.cache_read_tokens or 0,
-        usage.cache_write_tokens or 0,
-        encode_data("ledger_entry", entry),
-    )
+    return (*columns(entry, at=entry.at, known=entry.record.at_least), encode_data("ledger_entry", entry))
 
 
 def _where(query: CostQuery) -> tuple[str, list[object]]:
@@ -251,11 +229,6 @@ def _where(query: CostQuery) -> tuple[str, list[object]]:
             values.append(moment)
             clauses.append(f"at {sign} ${len(values)}")
     return " AND ".join(clauses), values
-
-
-def _sum(row: Sequence[object], keys: int) -> CostSum:
-    names = [name for name in CostSum.__struct_fields__ if name != "key"]
-    return msgspec.convert({"key": row[:keys], **dict(zip(names, row[keys:], strict=True))}, CostSum)
 
 
 def _decoded(data: bytes) -> LedgerEntry:

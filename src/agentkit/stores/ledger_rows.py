@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from agentkit.core.contracts import ZERO, CostRecord, LedgerEntry, SharedSpend
 from agentkit.core.contracts.codec import decode_data, encode_data
-from agentkit.stores.ledger_rules import released, settled
+from agentkit.stores.ledger_rules import columns, released, settled
 from agentkit.stores.sqlite_schema import to_text
 
 __all__ = ["add", "decoded", "end", "find", "lose", "move_in", "stand", "standing"]
@@ -89,28 +89,7 @@ def move_in(db: sqlite3.Connection, old: Sequence[tuple[object, ...]]) -> None:
 
 
 def _row(entry: LedgerEntry) -> tuple[object, ...]:
-    record, usage = entry.record, entry.record.usage
-    unknown = entry.state != "settled" or usage.input_tokens is None or usage.output_tokens is None
-    return (
-        *entry.id,
-        entry.user,
-        entry.session,
-        record.agent,
-        record.provider,
-        record.model,
-        record.purpose,
-        to_text(entry.at),
-        entry.state,
-        f"{record.at_least:f}",
-        entry.complete,
-        record.accepted and entry.state == "settled",
-        usage.estimated,
-        unknown,
-        usage.input_tokens or 0,
-        usage.output_tokens or 0,
-        usage.cache_read_tokens or 0,
-        usage.cache_write_tokens or 0,
-    )
+    return columns(entry, at=to_text(entry.at), known=f"{entry.record.at_least:f}")
 
 
 def _encoded(entry: LedgerEntry) -> bytes:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC
 from decimal import Decimal
 
+from msgspec import convert
 from msgspec.structs import replace
 
 from agentkit.core.contracts import (
@@ -21,7 +22,7 @@ from agentkit.core.contracts import (
     subtract_money,
 )
 
-__all__ = ["held", "in_the_way", "released", "settled", "summed", "wanted"]
+__all__ = ["columns", "held", "in_the_way", "is_unknown", "released", "settled", "sum_of", "summed", "wanted"]
 
 
 def in_the_way(ceiling: SharedCeiling, standing: SharedSpend, hold: Decimal) -> SharedRefusal | None:
@@ -79,6 +80,43 @@ def summed(entries: Iterable[LedgerEntry], by: Sequence[CostDimension]) -> list[
     return [sums[key] for key in sorted(sums)]
 
 
+def is_unknown(entry: LedgerEntry) -> bool:
+    """Return whether the attempt's tokens are not known."""
+    usage = entry.record.usage
+    return entry.state != "settled" or usage.input_tokens is None or usage.output_tokens is None
+
+
+def columns(entry: LedgerEntry, *, at: object, known: object) -> tuple[object, ...]:
+    """Return a row's columns in the order of the tables; the moment and the dollars as the database takes them."""
+    record, usage = entry.record, entry.record.usage
+    return (
+        *entry.id,
+        entry.user,
+        entry.session,
+        record.agent,
+        record.provider,
+        record.model,
+        record.purpose,
+        at,
+        entry.state,
+        known,
+        entry.complete,
+        record.accepted and entry.state == "settled",
+        usage.estimated,
+        is_unknown(entry),
+        usage.input_tokens or 0,
+        usage.output_tokens or 0,
+        usage.cache_read_tokens or 0,
+        usage.cache_write_tokens or 0,
+    )
+
+
+def sum_of(row: Sequence[object], keys: int) -> CostSum:
+    """Return the sum that a database's row holds behind its keys, in the order of the fields."""
+    names = [name for name in CostSum.__struct_fields__ if name != "key"]
+    return convert({"key": tuple(row[:keys]), **dict(zip(names, row[keys:], strict=True))}, CostSum)
+
+
 def _value(entry: LedgerEntry, dimension: CostDimension) -> str:
     record = entry.record
     values: dict[CostDimension, str | None] = {
@@ -97,7 +135,6 @@ def _value(entry: LedgerEntry, dimension: CostDimension) -> str:
 
 def _plus(total: CostSum, entry: LedgerEntry) -> CostSum:
     record, usage = entry.record, entry.record.usage
-    unknown = entry.state != "settled" or usage.input_tokens is None or usage.output_tokens is None
     return CostSum(
         key=total.key,
         calls=total.calls + (1 if record.accepted and entry.state == "settled" else 0),
@@ -108,6 +145,6 @@ def _plus(total: CostSum, entry: LedgerEntry) -> CostSum:
         cache_write_tokens=total.cache_write_tokens + (usage.cache_write_tokens or 0),
         known_cost=add_money(total.known_cost, record.at_least),
         incomplete=total.incomplete + (not entry.complete),
-        unknown=total.unknown + unknown,
+        unknown=total.unknown + is_unknown(entry),
         estimated=total.estimated + usage.estimated,
     )

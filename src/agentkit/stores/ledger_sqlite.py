@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
 
-import msgspec
-
 from agentkit.core.contracts import (
     ZERO,
     CostDimension,
@@ -22,7 +20,7 @@ from agentkit.core.contracts import (
 )
 from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
 from agentkit.stores.ledger_rows import add, decoded, end, find, lose, stand, standing
-from agentkit.stores.ledger_rules import held, in_the_way
+from agentkit.stores.ledger_rules import held, in_the_way, sum_of
 from agentkit.stores.sqlite_file import SqliteFile
 from agentkit.stores.sqlite_schema import to_text
 
@@ -121,7 +119,7 @@ class SqliteLedgerStore:
         def work(db: sqlite3.Connection) -> list[CostSum]:
             lose(db, self._clock.wall())
             rows = db.execute(f"SELECT {head}{_SUMS} FROM ledger WHERE {where}{grouped}", values)
-            sums = [_sum(row, len(query.by)) for row in rows if row[len(query.by) + 1]]
+            sums = [sum_of(row, len(query.by)) for row in rows if row[len(query.by) + 1]]
             return sorted(sums, key=lambda total: total.key)
 
         return await self._file.transact(work)
@@ -148,9 +146,3 @@ def _where(query: CostQuery) -> tuple[str, list[object]]:
             clauses.append(f"at {sign} ?")
             values.append(to_text(moment))
     return " AND ".join(clauses), values
-
-
-def _sum(row: Sequence[object], keys: int) -> CostSum:
-    names = [name for name in CostSum.__struct_fields__ if name != "key"]
-    values = dict(zip(names, row[keys:], strict=True))
-    return msgspec.convert({"key": tuple(row[:keys]), **values}, CostSum)
