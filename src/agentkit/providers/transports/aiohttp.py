@@ -11,7 +11,14 @@ from agentkit.core.contracts import Timeouts
 from agentkit.errors import ProviderError
 from agentkit.providers.transports.connector import RequestBody, body_type
 from agentkit.providers.transports.environment import proxy_for, tls_context
-from agentkit.providers.transports.fault import broken_connection, closed_under_way, no_connection, too_late, unreadable
+from agentkit.providers.transports.fault import (
+    broken_connection,
+    closed_under_way,
+    no_connection,
+    too_late,
+    unread_encoding,
+    unreadable,
+)
 from agentkit.providers.transports.port import DEFAULT_TIMEOUTS
 from agentkit.providers.transports.session import Session, SessionPool
 
@@ -21,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["AiohttpTransport"]
 
 _OK = 200
-_READABLE = frozenset({"identity", "gzip", "deflate", "br", "zstd", ""})  # or refused by aiohttp itself
 _CEILING = 60  # seconds from which on aiohttp rounds a limit up to a whole one
 
 
@@ -70,8 +76,7 @@ class AiohttpTransport:
             payload.cut()
             failure = self._failure(error, session, payload)
         else:
-            encoding = response.headers.get("content-encoding", "identity").strip().lower()
-            if response.status == _OK and encoding not in _READABLE:
+            if response.status == _OK and (encoding := unread_encoding(response.headers)):
                 response.close()
                 raise unreadable(encoding)
             session.answers.add(response)

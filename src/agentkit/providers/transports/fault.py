@@ -6,14 +6,23 @@ import asyncio
 import re
 import ssl
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 from urllib.parse import urlsplit
 
 from agentkit.errors import AgentkitError, AuthFailed, ConfigurationError, StreamBroken
 from agentkit.providers.wire.failure import redact
 
-__all__ = ["OneLoop", "broken", "broken_connection", "closed_under_way", "no_connection", "too_late", "unreadable"]
+__all__ = [
+    "OneLoop",
+    "broken",
+    "broken_connection",
+    "closed_under_way",
+    "no_connection",
+    "too_late",
+    "unread_encoding",
+    "unreadable",
+]
 
 _NOT_SENT = frozenset({"ConnectError", "ProxyError"})
 _NOT_SENDABLE = frozenset({"InvalidURL", "UnsupportedProtocol", "LocalProtocolError", "TypeError"})
@@ -27,6 +36,7 @@ _LIMITS: Final = {
 _OF_THE_WAY = frozenset({"TransportError", "StreamError", "DecodingError", "APIError", "AnthropicError", "OpenAIError"})
 _REFUSALS = (401, 403, 407)
 _MOST_TEXT = 300
+_READABLE = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
 _QUOTED = re.compile(r"(?:bytearray\()?\bb['\"]")
 
 
@@ -84,6 +94,12 @@ def broken_connection(error: BaseException, url: str) -> StreamBroken:
     if any(type(cause).__name__ == "ContentEncodingError" for cause in causes):
         return unreadable("something that cannot be unpacked here")
     return StreamBroken(f"The connection to {_origin(url)} broke: {_said(causes[-1])}")
+
+
+def unread_encoding(headers: Mapping[str, str]) -> str:
+    """Return the compression that not every library here undoes, which none is asked for; "" for those they do."""
+    encoding = headers.get("content-encoding", "").strip().lower()
+    return "" if encoding in _READABLE else encoding
 
 
 def unreadable(encoding: str) -> StreamBroken:

@@ -9,13 +9,12 @@ from typing import Protocol, cast
 
 from agentkit.core.contracts import Timeouts
 from agentkit.errors import AgentkitError, ConfigurationError
-from agentkit.providers.transports.fault import OneLoop, broken, unreadable
+from agentkit.providers.transports.fault import OneLoop, broken, unread_encoding, unreadable
 from agentkit.providers.transports.port import DEFAULT_TIMEOUTS
 
 __all__ = ["Handshake", "HttpxClient", "HttpxRequest", "HttpxResponse", "HttpxTransport", "RawResponse", "httpx_limits"]
 
 _LIBRARY_SECONDS = 5.0
-_READABLE = frozenset({"identity", "gzip", "deflate", ""})
 _AUTH = ("authorization", "x-api-key", "api-key")
 
 
@@ -154,8 +153,7 @@ class HttpxResponse:
         self, response: RawResponse, base_url: str, timeout: object, body: AsyncIterator[bytes] | None = None
     ) -> None:
         self._response = response
-        encoding = response.headers.get("content-encoding", "identity").strip().lower()
-        if encoding not in _READABLE:
+        if encoding := unread_encoding(response.headers):
             body = _unreadable(encoding)
         self._body = response.aiter_bytes() if body is None else body
         self._base = base_url
