@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from agentkit import Binding, CallRuntime, RetryPolicy
+from agentkit import Binding, CallRuntime, RetryPolicy, Timeouts
 from agentkit.errors import ConfigurationError, ProviderError, StreamBroken
 from agentkit.providers.transports.environment import proxy_for
 from agentkit.testing import ByteServer, LoopbackServer, Turn
@@ -216,6 +216,24 @@ async def test_a_proxy_that_refuses(said: bytes, scheme: str, retryable: bool, m
     assert "pass-of-proxy" not in f"{raised.value!r} {vars(raised.value)}"
 
 
+async def test_a_proxy_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that never answers CONNECT is a connection that does not come about within its limit."""
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1 << 16):
+            pass
+
+    async with ByteServer(silent) as listening:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{listening.port}")
+        limits = Timeouts(connect=0.2)
+        binding = Binding("openai:m", base_url="https://model.test/v1", api_key="k", price="1/1", timeouts=limits)
+        async with CallRuntime(retry=ONCE) as calls:
+            with pytest.raises(StreamBroken, match=r"connect limit of 0\.2 s") as raised:
+                await asyncio.wait_for(calls.ask(binding, "hi"), 20)
+        await asyncio.wait_for(listening.until(over=1), 20)
+    assert raised.value.accepted is False
+
+
 async def test_a_proxy_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """A proxy nobody answers at is no connection, and its credentials stay hidden."""
     monkeypatch.setenv("HTTP_PROXY", "http://user:pass-of-proxy@127.0.0.1:9")
@@ -267,7 +285,7 @@ import asyncio, ssl
 loads = []
 load = ssl.SSLContext.set_default_verify_paths
 ssl.SSLContext.set_default_verify_paths = lambda self: (loads.append(1), load(self))
-from agentkit import Binding, CallRuntime, RetryPolicy
+from agentkit import Binding, CallRuntime, RetryPolicy, Timeouts
 from agentkit.errors import StreamBroken
 async def once(name):
     async with CallRuntime(retry=RetryPolicy(max_attempts=1)) as calls:

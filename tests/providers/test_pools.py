@@ -8,7 +8,7 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 
 import httpx
 import openai
@@ -17,9 +17,10 @@ import pytest
 from agentkit import Binding, CallRuntime, RetryPolicy, Timeouts
 from agentkit.errors import ConfigurationError, StreamBroken
 from agentkit.providers.transports.aiohttp import AiohttpTransport
+from agentkit.providers.transports.select import transport_for
 from agentkit.providers.transports.session import SessionPool
 from agentkit.testing import ByteServer, HttpAnswer, LoopbackServer, Turn
-from agentkit.testing.bytes_server import unreachable
+from agentkit.testing.bytes_server import read_request, unreachable
 from agentkit.testing.turns import write_turn
 
 OK = Turn(text="It is forty two.")
@@ -149,7 +150,9 @@ async def test_a_runtime_closed_under_way(phase: str) -> None:
                 asking = [asyncio.ensure_future(transport.post("/x", {}, b"{}")) for _ in range(2)]
                 close = pool.aclose
             else:
-                calls = CallRuntime(retry=RetryPolicy(max_attempts=3, base_delay=0, max_delay=0))
+                calls = CallRuntime(
+                    retry=RetryPolicy(max_attempts=3, base_delay=0, max_delay=0), timeouts=Timeouts(connect=None)
+                )
                 await calls.__aenter__()
                 asking = [asyncio.ensure_future(calls.ask(binding(url), "hi"))]
                 close = calls.aclose
@@ -200,3 +203,77 @@ async def test_many_cancelled_runs_leave_no_socket() -> None:
         for _ in range(4):
             await batch()
         assert descriptors() <= before + 2
+
+
+@pytest.mark.parametrize("answered", [False, True])
+@pytest.mark.parametrize("kind", ["default", "httpx"])
+async def test_a_body_nobody_reads_keeps_no_socket(kind: str, answered: bool) -> None:
+    """A request cut while its body is stuck is gone at once, and does not wait for the server to read the rest."""
+    later = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        if answered:
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nfirst")
+        await later.wait()
+
+    async with ByteServer(talk) as server:
+        client = httpx.AsyncClient() if kind == "httpx" else None
+        transport = transport_for(client, server.url, server.url)
+        gc.collect()
+        before = descriptors()
+        posting = asyncio.ensure_future(transport.post("/x", {}, b"x" * (1 << 25)))
+        await asyncio.wait_for(server.until(opened=1), 20)
+        if answered and kind == "default":
+            response = await asyncio.wait_for(posting, 20)
+            assert await response.chunk() == b"first"
+            await response.aclose()
+        else:
+            for _ in range(50):
+                await asyncio.sleep(0)
+            posting.cancel()
+            await asyncio.wait([posting])
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert descriptors() <= before + 1  # the server's
+        later.set()
+        await transport.aclose()
+        if client is not None:
+            await client.aclose()
+
+
+@pytest.mark.parametrize("kind", ["default", "httpx"])
+async def test_a_connection_closed_unnoticed_is_not_used(kind: str) -> None:
+    """A kept connection that the server closed while the loop was busy is seen before a request is lost on it."""
+    gone = threading.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\ndone")
+        await writer.drain()
+        await asyncio.to_thread(read.wait, 20)
+        writer.close()
+        await writer.wait_closed()
+        gone.set()
+
+    read = threading.Event()
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    server = ByteServer(talk)
+    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(server.__aenter__(), loop))
+    client = httpx.AsyncClient() if kind == "httpx" else None
+    transport = transport_for(client, server.url, server.url)
+    for _ in range(2):
+        async with aclosing(await transport.post("/x", {}, b"{}")) as response:
+            assert await response.read() == b"done"
+        read.set()
+        assert gone.wait(20)  # this loop stands still meanwhile
+    assert server.opened == 2
+    await transport.aclose()
+    if client is not None:
+        await client.aclose()
+    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(server.__aexit__(), loop))
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()

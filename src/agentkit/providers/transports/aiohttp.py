@@ -161,8 +161,9 @@ class AiohttpResponse:
             self._response.release()
             return
         connection = self._response.connection
+        transport = None if connection is None else connection.transport
         self._response.close()
-        if connection is not None and (transport := connection.transport) is not None:
+        if transport is not None:
             transport.abort()  # closing alone would first send what the server has not taken of the request
 
 

@@ -36,7 +36,7 @@ _LIMITS: Final = {
 _OF_THE_WAY = frozenset({"TransportError", "StreamError", "DecodingError", "APIError", "AnthropicError", "OpenAIError"})
 _REFUSALS = (401, 403, 407)
 _MOST_TEXT = 300
-_READABLE = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
+_READABLE = frozenset({"", "identity", "gzip", "deflate"})
 _QUOTED = re.compile(r"(?:bytearray\()?\bb['\"]")
 
 
