@@ -356,6 +356,15 @@ async def test_a_fallback_is_not_closed_by_the_one_before_it() -> None:
     assert answer.text == "Yes." and len(server.requests) == 2
 
 
+async def test_a_retry_goes_out_once_its_hint_has_passed() -> None:
+    """A quota that heeds a 429 does not refuse the retry that waited as long as the provider asked."""
+    busy = HttpAnswer(status=429, headers={"retry-after-ms": "40"}, pieces=(b"{}",))
+    async with LoopbackServer([busy, busy, chat()]) as server:
+        async with CallRuntime(quota=Quota(max_rpm=10), retry=RetryPolicy(base_delay=0)) as calls:
+            answer = await calls.ask(bind(server, "openai:m", price="1/1"), "q")
+    assert answer.text == "Yes." and len(server.requests) == 3
+
+
 async def test_limits_stand_on_the_answer() -> None:
     """What the headers say is on the response, None where they say nothing."""
     seen: list[Any] = []

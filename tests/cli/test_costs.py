@@ -14,6 +14,7 @@ from agentkit import Binding, CallRuntime, Scope
 from agentkit.core.contracts import CostQuery, Usage
 from agentkit.stores import open_store
 from agentkit.testing import Reply, ScriptedModel
+from agentkit.testing.loopback import HttpAnswer, LoopbackServer
 
 TABLE = """
 [[rule]]
@@ -129,3 +130,29 @@ async def test_a_table_of_ones_own_is_validated_and_explained(command):
     assert ["cache_write_tokens", "2000", "unknown", "/", "1000000", "unknown"] in lines
     assert ["total", ">=", "$0.047"] in lines
     assert (await command("prices", "explain", "acme:m-1", "--table", "prices.toml", "--usage", "input=x")).code == 2
+
+
+async def test_costs_that_providers_report_are_held_against_ours(tmp_path, command):
+    """Of three attempts the one whose provider says another cost is listed, with the exact difference; then none."""
+    file = tmp_path / "runs.db"
+    told = [{"prompt_tokens": 1000, "completion_tokens": 100, "cost": cost} for cost in (0.002, 0.0025)]
+    told.append({"prompt_tokens": 1000, "completion_tokens": 100})
+    answers = [
+        HttpAnswer(
+            headers={"content-type": "application/json"},
+            pieces=(json.dumps({"choices": [{"message": {"content": "a"}}], "usage": usage}).encode(),),
+        )
+        for usage in told
+    ]
+    async with LoopbackServer(answers) as server, CallRuntime(store=f"sqlite:{file}") as calls:
+        binding = Binding("openrouter:m", base_url=server.url, api_key="k", price="1/10")
+        for tenant in ("acme", "globex", "acme"):
+            await calls.ask(binding, "q", ctx=calls.context("r", Scope(tenant=tenant)))
+    table = await command("costs", "--store", str(file), "--reported")
+    assert (table.code, table.err) == (0, "")
+    (_, _, line) = [line.split() for line in table.out.splitlines()]
+    assert line[-3:] == ["$0.002", "$0.0025", "$0.0005"]
+    found = json.loads((await command("costs", "--store", str(file), "--reported", "--format", "json")).out)
+    assert [each["difference"] for each in found] == ["$0.0005"]
+    assert "$0.0005" in (await command("costs", "--store", str(file), "--reported", "--format", "csv")).out
+    assert "No provider" in (await command("costs", "--store", str(file), "--reported", "--tenant", "acme")).out

@@ -14,6 +14,7 @@ from typing import cast, get_args
 import msgspec
 
 from agentkit.cli.plot import bars_svg
+from agentkit.cli.reported import print_divergences
 from agentkit.cli.table import text_table
 from agentkit.core.contracts import ZERO, CostDimension, CostQuery, CostSum, add_money, render_money
 from agentkit.errors import ConfigurationError
@@ -26,7 +27,10 @@ _COUNTS = ("calls", "attempts", "input_tokens", "output_tokens")
 
 
 async def costs_command(options: argparse.Namespace) -> int:
-    """Print the sums of a ledger as a table, JSON or CSV, and draw them when a file is named for it."""
+    """Print the sums of a ledger as a table, JSON or CSV, and draw them when a file is named for it.
+
+    With `--reported`, print the attempts whose providers reported another cost instead.
+    """
     by = _dimensions(options.by)
     query = CostQuery(
         tenant=options.tenant,
@@ -37,6 +41,9 @@ async def costs_command(options: argparse.Namespace) -> int:
     _check_exists(options.store)
     store = open_store(options.store)
     try:
+        if options.reported:
+            await print_divergences(store.ledger, query, options.format)
+            return 0
         sums = await store.ledger.totals(query)
     finally:
         await store.aclose()

@@ -165,6 +165,9 @@ def _add_costs(parser: argparse.ArgumentParser) -> None:
         help="tenant,user,session,agent,run,provider,model,purpose,day (default tenant; '' for one sum)",
     )
     parser.add_argument("--tenant", default=None, metavar="NAME", help="one tenant only")
+    parser.add_argument(
+        "--reported", action="store_true", help="show the attempts whose providers reported another cost, not the sums"
+    )
     parser.add_argument("--since", default=None, metavar="DAY", help="from this day on (UTC)")
     parser.add_argument("--until", default=None, metavar="DAY", help="up to and with this day (UTC)")
     parser.add_argument("--format", choices=("table", "json", "csv"), default="table", help="how to print")
