@@ -107,7 +107,7 @@ def job_for(
     route = models.route(binding)
     shape: OutputType[object] | None = None if output is None or output is str else output_type(output)
     merged = binding.settings if settings is None else settings.over(binding.settings)
-    return Job(name, route, instructions, toolbox, shape, merged or ModelSettings(), corrections)
+    return Job(name, route, instructions, toolbox, shape, merged or _NO_SETTINGS, corrections)
 
 
 class Work(Struct, frozen=True):
@@ -158,3 +158,4 @@ def run_work(
 
 _SINGLE_CALL = SingleCall()
 _NO_TOOLS = Toolbox(())
+_NO_SETTINGS = ModelSettings()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import DecodeError, Struct, convert
 from msgspec.json import decode
+from msgspec.structs import replace
 
 from agentkit.cognition.run import Run
 from agentkit.core.contracts import (
@@ -167,22 +168,29 @@ class Dispatch:
             result = ToolResult(_CUT, "error")
             await run.tell_tool(turn, slotted.position, ToolEnded(call, result))
             return result
-        key = CallKey(run.ctx.correlation_id, run.ctx.path, turn, slotted.position)
-        decision = run.ctx.decisions.get(pending_id(key)) if run.resumed else None
-        verdict = None if decision is None or decision.verdict == "ask" else decision.verdict
-        request = ToolRequest(tool, call, key, None, verdict, decision.reason if decision is not None else "")
-        watch = Watch(run, turn, slotted.position) if run.ctx.sink is not None or slotted.acts else None
+        ctx = run.ctx
+        request = ToolRequest(tool, call, CallKey(ctx.correlation_id, ctx.path, turn, slotted.position))
+        if run.resumed:
+            request = self._with_decision(request)
+        acts = tool.effect != "read" and slotted.acts
+        watch = Watch(run, turn, slotted.position) if acts or ctx.sink is not None else None
         try:
-            return await run.invoker.invoke_tool(request, run.ctx, watch=watch)
+            return await run.invoker.invoke_tool(request, ctx, watch=watch)
         except ToolError as error:
             text = f"{error.message} {error.hint}".strip()
             result = ToolResult(text, "error")
             await run.tell_tool(turn, slotted.position, ToolEnded(call, result))
             return result
         except BaseException:
-            if watch is not None and watch.begun and slotted.acts:
+            if acts and watch is not None and watch.begun:
                 self._note_interruption(slotted, watch.result)
             raise
+
+    def _with_decision(self, request: ToolRequest) -> ToolRequest:
+        decision = self.run.ctx.decisions.get(pending_id(request.key))
+        if decision is None or decision.verdict == "ask":
+            return request
+        return replace(request, decision=decision.verdict, decision_reason=decision.reason)
 
     def _note_interruption(self, slotted: Slotted, result: ToolResult | None) -> None:
         """Record what is known of a call that may have acted when the run was ended."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable
 from functools import partial
 from typing import TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from agentkit.core.contracts import (
@@ -64,11 +65,11 @@ class Retry:
     async def _attempts(
         self, call: Call[ChatRequest], call_next: CallNext[ChatRequest, ChatEvent]
     ) -> AsyncGenerator[ChatEvent, None]:
-        attempts = _Attempts(self._policy, call, self._breaker)
+        attempts = _Attempts(Backoff(self._policy, call), call, self._breaker, call.attempt, call.attempt)
         while True:
             visible = False
             start: ChatStart | None = None
-            probe = attempts.enter(call)
+            probe = None if self._breaker is None else attempts.enter(call, self._breaker)
             events = call_next(call)
             try:
                 async for event in events:
@@ -78,7 +79,8 @@ class Retry:
                         start = event
                     else:
                         visible = event.visible
-                        attempts.note(event)
+                        if not visible or self._breaker is not None:
+                            attempts.note(event)
                         if start is not None and (visible or _succeeded(event)):
                             yield start
                             start = None
@@ -90,70 +92,67 @@ class Retry:
                     raise
             finally:
                 await events.aclose()
-                attempts.leave(probe)
+                if probe is not None:
+                    attempts.leave(probe)
             await attempts.backoff.clock.sleep(wait)
             call = replace(call, attempt=attempts.next_number())
 
 
-class _Attempts:
+class _Attempts(Struct):
     """The attempts of one call: how many were made, what the breaker hears of them, and whether one more follows."""
 
-    __slots__ = ("_breaker", "_call", "_error", "_last", "_number", "_overtaken", "_rows", "backoff")
+    backoff: Backoff
+    call: Call[ChatRequest]
+    breaker: Breaker | None
+    number: int
+    last: int
+    error: ProviderError | None = None
+    rows: int = 0
+    overtaken: bool = False  # what is seen is a hedge's answer
 
-    def __init__(self, policy: RetryPolicy, call: Call[ChatRequest], breaker: Breaker | None) -> None:
-        self.backoff = Backoff(policy, call)
-        self._breaker = breaker
-        self._call = call
-        self._error: ProviderError | None = None
-        self._rows = 0
-        self._number = self._last = call.attempt
-        self._overtaken = False  # what is seen is a hedge's answer
-
-    def enter(self, call: Call[ChatRequest]) -> Probe | None:
+    def enter(self, call: Call[ChatRequest], breaker: Breaker) -> Probe | None:
         """Pass the breaker; where it opened during a wait, the error that was waited for is raised again."""
-        if self._breaker is None:
-            return None
         try:
-            return self._breaker.enter(call)
+            return breaker.enter(call)
         except Overloaded:
-            if self._error is None:
+            if self.error is None:
                 raise
-            self._error.attempts = max(self._rows, self.backoff.tries - 1)
-            raise self._error from None
+            self.error.attempts = max(self.rows, self.backoff.tries - 1)
+            raise self.error from None
 
     def note(self, event: ChatEvent) -> None:
         """Count an attempt that ended, whoever made it; anything else is the first of an answer."""
         if type(event) is AttemptEnded:
             record = event.record
-            self._rows += 1
-            self._last = max(self._last, record.attempt)
-            self._overtaken |= record.attempt == self._number and record.outcome != "ok"
-        elif self._breaker is not None and not self._overtaken:
-            self._breaker.succeeded(self._call)
+            self.rows += 1
+            self.last = max(self.last, record.attempt)
+            self.overtaken |= record.attempt == self.number and record.outcome != "ok"
+        elif self.breaker is not None and not self.overtaken:
+            self.breaker.succeeded(self.call)
 
     def wait_after(self, error: ProviderError, probe: Probe | None, share: float | None) -> float | None:
         """Return the seconds before the next attempt, None when the error ends the call; a `share` of None does."""
-        self._error = error
-        error.attempts = max(self._rows + (share is None), self.backoff.tries)
+        self.error = error
+        error.attempts = max(self.rows + (share is None), self.backoff.tries)
         opened = False
-        if self._breaker is not None and not (share is None and self._overtaken):
-            opened = self._breaker.failed(self._call, error, probe)
+        if self.breaker is not None and not (share is None and self.overtaken):
+            opened = self.breaker.failed(self.call, error, probe)
         if share is None or opened or not error.retryable:
             return None
-        route = self._call.route
+        route = self.call.route
         return self.backoff.next_wait(error.retry_after, share, alternative=route is not None and bool(route.fallback))
 
-    def leave(self, probe: Probe | None) -> None:
+    def leave(self, probe: Probe) -> None:
         """Let another call probe, where this attempt did and told nothing."""
-        if probe is not None and self._breaker is not None:
-            self._breaker.left(probe)
+        if self.breaker is not None:
+            self.breaker.left(probe)
 
     def next_number(self) -> int:
         """Begin another attempt and return its number: one above all that were seen."""
         self.backoff.tries += 1
-        self._overtaken = False
-        self._number = self._last = self._last + 1
-        return self._number
+        self.overtaken = False
+        self.number = self.last = self.last + 1
+        return self.number
 
 
 class RetryTools:

@@ -29,7 +29,7 @@ from agentkit.core.contracts import (
 )
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.layers import run_context
-from agentkit.core.runtime.telemetry.observation import NoopReplayStore, ReplayRecord, SpanPort
+from agentkit.core.runtime.telemetry.observation import NoopMetrics, NoopReplayStore, ReplayRecord, SpanPort
 from agentkit.core.runtime.telemetry.rendering import (
     masked_arguments,
     masked_messages,
@@ -67,7 +67,11 @@ class Trace:
     ) -> AsyncGenerator[ChatEvent, None]:
         """Return the stream, directly when neither spans, metrics nor replays go anywhere."""
         services = run_context(call).services
-        if services.trace.enabled or measured(services) or not isinstance(services.replay, NoopReplayStore):
+        if (
+            services.trace.enabled
+            or (type(services.metrics) is not NoopMetrics and measured(services))
+            or not isinstance(services.replay, NoopReplayStore)
+        ):
             return self._traced(call, call_next)
         return call_next(call)
 
@@ -140,7 +144,7 @@ class TraceTools:
     ) -> AsyncGenerator[ToolUpdate, None]:
         """Return the stream, directly when neither spans nor metrics go anywhere."""
         services = run_context(call).services
-        if services.trace.enabled or measured(services):
+        if services.trace.enabled or (type(services.metrics) is not NoopMetrics and measured(services)):
             return self._traced(call, call_next)
         return call_next(call)
 

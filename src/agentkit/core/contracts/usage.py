@@ -68,8 +68,14 @@ class Usage(Struct, frozen=True):
 def total_usage(first: Usage, rest: Sequence[Usage]) -> Usage:
     """Return the sum of all of them; an unknown part makes that part of the sum unknown."""
     *counts, estimated, units = zip(*map(astuple, (first, *rest)), strict=True)
-    sums = [None if None in parts else sum(parts) for parts in counts]
-    return Usage(*sums, any(estimated), _merged(units))  # type: ignore[call-arg, arg-type]
+    return Usage(*map(_sum, counts), any(estimated), _merged(units))  # type: ignore[call-arg, arg-type]
+
+
+def _sum(parts: tuple[int | None, ...]) -> int | None:
+    try:
+        return sum(parts)  # type: ignore[arg-type]
+    except TypeError:  # one of them is None
+        return None
 
 
 def _merged(parts: Iterable[Units]) -> Units:

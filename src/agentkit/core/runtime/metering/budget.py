@@ -103,6 +103,7 @@ class Budget:
         self._uncertain = ZERO
         self._started: float | None = None
         self._slots = SlotPools()
+        self.unlimited = self.limits.unlimited  # what a layer reads before each call: nobody has to be asked
 
     @property
     def max_cost_usd(self) -> Decimal | None:
@@ -113,7 +114,7 @@ class Budget:
     def max_cost_usd(self, value: Money | None) -> None:
         with self._lock:
             self.limits.cost = None if value is None else to_money(value)
-            self._room.wake()
+            self._changed()
 
     @property
     def max_calls(self) -> int | None:
@@ -124,7 +125,7 @@ class Budget:
     def max_calls(self, value: int | None) -> None:
         with self._lock:
             self.limits.calls = None if value is None else whole("Budget", "max_calls", value, 0)
-            self._room.wake()
+            self._changed()
 
     @property
     def max_depth(self) -> int:
@@ -166,12 +167,6 @@ class Budget:
     def needs_quotes(self) -> bool:
         """Return whether a call's bound has to be known beforehand: a ceiling on money or tokens is enforced."""
         return self.limits.need_bounds and self.mode != "observe"
-
-    @property
-    def unlimited(self) -> bool:
-        """Return whether it limits nothing now, so that no call has to ask it."""
-        limits = self.limits
-        return limits.calls is None and limits.duration is None and not limits.need_bounds
 
     def spent(self) -> Decimal:
         """Return dollars spent, exactly; a lower bound while `cost_complete` is False."""
@@ -288,6 +283,10 @@ class Budget:
                 used = (self._accounts.total.usage.output_tokens or 0) + self._room.held.output_tokens
                 fits.append(max(0, self.limits.output_tokens - used))
             return min(fits) if fits else None
+
+    def _changed(self) -> None:
+        self.unlimited = self.limits.unlimited
+        self._room.wake()
 
     def _give_back(self, call: Call[ChatRequest], record: CostRecord) -> None:
         """Drop the attempt's reservation; what it may have cost stays committed when nobody can say."""

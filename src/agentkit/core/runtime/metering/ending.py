@@ -57,14 +57,17 @@ def limit_of(error: BaseException) -> RateLimit | None:
 def plausible(usage: Usage) -> Usage:
     """Return what can be true of it: no server gives tokens back, so a negative number is as good as none."""
     counts = (
-        usage.input_tokens or 0,
-        usage.output_tokens or 0,
-        usage.cache_read_tokens or 0,
-        usage.cache_write_tokens or 0,
-        usage.cache_write_1h_tokens or 0,
-        usage.reasoning_tokens or 0,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cache_read_tokens,
+        usage.cache_write_tokens,
+        usage.cache_write_1h_tokens,
+        usage.reasoning_tokens,
     )
-    return usage if min(counts) >= 0 and max(counts) <= _MOST_TOKENS else _without_impossible(usage)
+    for tokens in counts:
+        if tokens and not 0 < tokens <= _MOST_TOKENS:
+            return _without_impossible(usage)
+    return usage
 
 
 def _without_impossible(usage: Usage) -> Usage:

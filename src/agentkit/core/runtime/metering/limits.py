@@ -7,7 +7,7 @@ from decimal import Decimal
 from msgspec import Struct
 
 from agentkit.core.contracts import ZERO, Money, Quote, add_money, render_money, to_money
-from agentkit.core.runtime.checks import at_least, whole
+from agentkit.core.runtime.checks import whole
 from agentkit.core.runtime.metering.account import Tally
 from agentkit.core.runtime.metering.admission import Held
 from agentkit.errors import ConfigurationError
@@ -38,11 +38,11 @@ class Ceilings(Struct):
 
     def __post_init__(self) -> None:
         self.tokens = not (self.input_tokens is self.output_tokens is self.total_tokens is None)
-        for name in ("calls", "input_tokens", "output_tokens", "total_tokens"):
-            at_least("Budget", f"max_{name}", getattr(self, name), 0)
+        for name in ("calls", "input_tokens", "output_tokens", "total_tokens", "width"):
+            if getattr(self, name) is not None:
+                whole("Budget", f"max_{name}", getattr(self, name), 1 if name == "width" else 0)
         whole("Budget", "max_depth", self.depth, 0)
         whole("Budget", "max_concurrency", self.concurrency, 1)
-        at_least("Budget", "max_width", self.width, 1)
         if self.duration is not None and not self.duration > 0:
             raise ConfigurationError(f"Budget(max_duration={self.duration!r}): pass seconds above 0, or leave it out.")
 
@@ -50,6 +50,11 @@ class Ceilings(Struct):
     def need_bounds(self) -> bool:
         """Return whether a call's bound has to be known beforehand."""
         return self.cost is not None or self.tokens
+
+    @property
+    def unlimited(self) -> bool:
+        """Return whether no call can be refused."""
+        return self.calls is None and self.duration is None and not self.need_bounds
 
     def crossed(self, used: Tally, committed: Decimal, elapsed: float) -> Refusal | None:
         """Return what is already over, None when nothing is."""
