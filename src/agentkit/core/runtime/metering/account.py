@@ -60,17 +60,33 @@ class Tally:
     def usage(self) -> Usage:
         """Return the tokens of everything so far."""
         if self._fresh:
-            self._usage = total_usage(self._usage, self._fresh)
-            self._fresh.clear()
+            self._add_up()
         return self._usage
 
     def add(self, usage: Usage, cost: Decimal | None) -> None:
         """Add one call; a cost of None makes the sum a lower bound for good."""
-        self._count(usage, cost, ZERO, 1)
+        self._usage = self.usage + usage
+        self.calls += 1
+        self.version += 1
+        if cost is None:
+            self.unpriced += 1
+        else:
+            self.spent = add_money(self.spent, cost)
 
     def add_record(self, record: CostRecord) -> None:
         """Add an attempt."""
-        self._count(record.usage, record.cost, record.known_cost, 1 if record.accepted else 0)
+        cost = record.cost
+        if cost is None:
+            self.unpriced += 1
+            cost = record.known_cost
+        self.spent = add_money(self.spent, cost)
+        if record.accepted:
+            self.calls += 1
+        self.version += 1
+        fresh = self._fresh
+        fresh.append(record.usage)
+        if len(fresh) >= _KEPT_APART:
+            self._add_up()
 
     def replace(self, old: AccountState, new: AccountState) -> None:
         """Count `new` where `old` was counted before."""
@@ -84,18 +100,9 @@ class Tally:
         """Return the sums as a value."""
         return AccountState(self.spent, self.unpriced, self.calls, self.usage, self.version)
 
-    def _count(self, usage: Usage, cost: Decimal | None, known: Decimal, calls: int) -> None:
-        if cost is None:
-            self.unpriced += 1
-            cost = known
-        self.spent = add_money(self.spent, cost)
-        self.calls += calls
-        self.version += 1
-        fresh = self._fresh
-        fresh.append(usage)
-        if len(fresh) >= _KEPT_APART:
-            self._usage = total_usage(self._usage, fresh)
-            fresh.clear()
+    def _add_up(self) -> None:
+        self._usage = total_usage(self._usage, self._fresh)
+        self._fresh.clear()
 
 
 class Accounts:
@@ -110,8 +117,9 @@ class Accounts:
     def settle(self, run: RunKey, record: CostRecord) -> None:
         """Count an attempt."""
         self.total.add_record(record)
-        if run in self._runs:
-            self._runs[run].add_record(record)
+        mine = self._runs.get(run)
+        if mine is not None:
+            mine.add_record(record)
 
     def add(self, run: RunKey | None, usage: Usage, cost: Decimal | None) -> None:
         """Count a charge that is a call of its own."""
