@@ -176,7 +176,7 @@ def test_a_breaker_never_lets_two_probes_through(ops, failures):
             elif name == "leave" and probe is not None:
                 breaker.left(probe)
             probe = None
-        for circuit in breaker._circuits.values():
+        for circuit in breaker.circuits.values():
             mine = [one for one in inside if one is not None and circuit in one.circuits]
             current = [one for one in mine if circuit.probe is not None and circuit.probe() is one]
             assert len(current) <= 1

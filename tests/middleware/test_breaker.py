@@ -196,10 +196,10 @@ async def test_it_can_be_switched_off_and_the_default_is_patient():
 async def test_circuits_are_bounded_and_gone_once_a_server_answers():
     """Thousands of servers that failed once take a bounded place; a server that answers takes none."""
     world = World("fine")
-    assert await world.ask() == "fine" and not world.breaker._circuits
+    assert await world.ask() == "fine" and not world.breaker.circuits
     for _ in range(3000):
         world.breaker.failed(Call(world.ctx, REQUEST, "c", Route(ScriptedModel("x"), "m", "p")), DOWN)
-    assert len(world.breaker._circuits) <= 1024
+    assert len(world.breaker.circuits) <= 1024
 
 
 def test_threads_share_a_breaker_and_probe_once():

@@ -284,7 +284,7 @@ async def test_an_open_circuit_is_not_hedged_to_and_each_request_counts_for_its_
         assert (await world.run(9.5)).exception() is None and len(world.second.requests) == 1
     world = World(Fault(down, reply=Reply(delay=3)), to="fallback", second=[Reply("two", delay=5)], failures=1)
     assert (await world.run()).exception() is None and world.text == "two"
-    assert len(world.breaker._circuits) == 1  # the failure that the second request's answer hid
+    assert len(world.breaker.circuits) == 1  # the failure that the second request's answer hid
 
 
 @pytest.mark.parametrize("how", ["task", "token", "deadline", "left"])

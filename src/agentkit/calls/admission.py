@@ -12,6 +12,8 @@ from agentkit.core.runtime.slots import SlotPools
 
 __all__ = ["Acquire", "Admission"]
 
+_API = Mode.API
+
 Acquire = Callable[[Mode], AbstractAsyncContextManager[object]]
 
 
@@ -32,8 +34,9 @@ class Admission:
         self, call: Call[ChatRequest], call_next: CallNext[ChatRequest, ChatEvent], /
     ) -> AsyncGenerator[ChatEvent, None]:
         """Return the stream, directly when there is nothing to hold."""
-        mode = Mode.API if call.route is None else getattr(call.route.port, "mode", Mode.API)
-        if mode is Mode.API and self._acquire is None:
+        route = call.route
+        mode = _API if route is None else getattr(route.port, "mode", _API)
+        if mode is _API and self._acquire is None:
             return call_next(call)
         return self._admitted(call, call_next, mode)
 

@@ -42,8 +42,8 @@ def cost(rates: Rates, usage: Usage) -> Decimal | None:
         return ZERO
     if usage.cache_read_tokens or usage.cache_write_tokens or usage.units or rates.bands or rates.steps or rates.units:
         return assess(rates, usage).cost
-    tokens = multiply_money(rates.input, usage.input_tokens)
-    return _dollars(add_money(tokens, multiply_money(rates.output, usage.output_tokens)), rates.request)
+    read, written = multiply_money(rates.input, usage.input_tokens), multiply_money(rates.output, usage.output_tokens)
+    return _dollars(add_money(read, written), rates.request)
 
 
 def bound(rates: Rates, input_tokens: int, output_tokens: int) -> Decimal:

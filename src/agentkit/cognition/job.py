@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from agentkit.core.contracts import ChatRequest, Message, ModelSettings, OutputSpec, Route, ToolChoice
+from agentkit.core.contracts import ChatRequest, Message, ModelSettings, Route, ToolChoice
 from agentkit.schema import OutputType
 from agentkit.tools import Toolbox
 
@@ -26,11 +26,7 @@ class Job(Struct, frozen=True):
     settings: ModelSettings = ModelSettings()
     corrections: int = 1
 
-    @property
-    def output_spec(self) -> OutputSpec | None:
-        """Return the shape of the answer as a model sees it."""
-        return None if self.output is None else self.output.spec
-
     def request(self, messages: tuple[Message, ...], *, tool_choice: ToolChoice | None = None) -> ChatRequest:
         """Return the request for the next turn of this conversation."""
-        return ChatRequest(messages, self.toolbox.specs, tool_choice, self.output_spec, self.settings)
+        output = None if self.output is None else self.output.spec
+        return ChatRequest(messages, self.toolbox.specs, tool_choice, output, self.settings)

@@ -27,7 +27,6 @@ from agentkit.core.contracts import (
     ReasoningDelta,
     Route,
     TextDelta,
-    ToolCallDelta,
     UnpricedPolicy,
     Usage,
     multiply_money,
@@ -97,9 +96,6 @@ class MeterLayer:
                     text = event.text
                     attempt.heard += len(text) if text.isascii() else 4 * len(text)
                     attempt.visible = True
-                elif type(event) is ToolCallDelta:
-                    attempt.heard += len(event.name) + len(event.arguments)
-                    attempt.visible = True
                 elif type(event) is ChatEnd:
                     record = self._finish(attempt, event.response)
                     yield AttemptEnded(await charge(attempt, record) if attempt.foreign else record)
@@ -124,7 +120,9 @@ class MeterLayer:
         ctx = run_context(call)
         route, settings, tariff = call.route, call.request.settings, self._tariff
         billing = tariff.facts(route, settings)
-        rates = tariff.rates(ctx, route, settings.service_tier, billing)
+        rates = None if route is None else route.rates
+        if rates is None:
+            rates = tariff.rates(ctx, route, settings.service_tier, billing)
         meters = ctx.all_meters
         limiting = [each for each in meters if not getattr(each, "unlimited", False)]
         return Attempt(call, ctx, meters, limiting, rates, ctx.services.clock.now(), billing=billing)
@@ -208,7 +206,8 @@ class MeterLayer:
                 attempt.heard = 4 * message_tokens(response.message)
             usage = self._estimated(attempt, usage)
         attempt.reported = None
-        self._tariff.reprice(attempt, response.service_tier, response.billing)
+        if response.billing or response.service_tier is not None:
+            self._tariff.reprice(attempt, response.service_tier, response.billing)
         if response.rate_limit is not None:
             learn(attempt, response.rate_limit)
         return settle(attempt, "ok", usage, response)

@@ -65,11 +65,12 @@ class Retry:
     async def _attempts(
         self, call: Call[ChatRequest], call_next: CallNext[ChatRequest, ChatEvent]
     ) -> AsyncGenerator[ChatEvent, None]:
-        attempts = _Attempts(Backoff(self._policy, call), call, self._breaker, call.attempt, call.attempt)
+        breaker = self._breaker
+        attempts = _Attempts(Backoff(self._policy, call), call, breaker, call.attempt, call.attempt)
         while True:
             visible = False
             start: ChatStart | None = None
-            probe = None if self._breaker is None else attempts.enter(call, self._breaker)
+            probe = attempts.enter(call, breaker) if breaker is not None and breaker.circuits else None
             events = call_next(call)
             try:
                 async for event in events:
@@ -79,7 +80,7 @@ class Retry:
                         start = event
                     else:
                         visible = event.visible
-                        if not visible or self._breaker is not None:
+                        if not visible or (breaker is not None and breaker.circuits):
                             attempts.note(event)
                         if start is not None and (visible or _succeeded(event)):
                             yield start

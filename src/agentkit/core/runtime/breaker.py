@@ -51,15 +51,15 @@ class Breaker:
 
     A server that cannot be reached counts as a whole; one that answers with a failure counts for that model alone,
     since others of it may work. Any other answer, a refusal of the request too, shows that it works. `enter` comes
-    before an attempt; after it, one of `succeeded`, `failed` and `left`. Safe over threads and event loops; times are
-    those of each call's own clock.
+    before an attempt; after it, one of `succeeded`, `failed` and `left`; while `circuits` is empty, `enter` and
+    `succeeded` have nothing to do. Safe over threads and event loops; times are those of each call's own clock.
     """
 
-    __slots__ = ("_circuits", "_lock", "policy")
+    __slots__ = ("_lock", "circuits", "policy")
 
     def __init__(self, policy: BreakerPolicy = BreakerPolicy()) -> None:  # noqa: B008
         self.policy = policy
-        self._circuits: dict[_Key, _Circuit] = {}
+        self.circuits: dict[_Key, _Circuit] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -70,13 +70,13 @@ class Breaker:
 
         Raises Overloaded with the code "circuit_open" and the time left as `retry_after`.
         """
-        if not self._circuits:
+        if not self.circuits:
             return None
         now = _now(call)
         with self._lock:
             opened: list[_Circuit] = []
             for key in _keys(call):
-                circuit = self._circuits.get(key)
+                circuit = self.circuits.get(key)
                 if circuit is None or circuit.opened is None:
                     continue
                 left = circuit.opened + self.policy.cooldown - now
@@ -92,10 +92,10 @@ class Breaker:
 
     def succeeded(self, call: Call[ChatRequest]) -> None:
         """Close the circuits of the call's model: it answered."""
-        if not self._circuits:
+        if not self.circuits:
             return
         with self._lock:
-            gone = [self._circuits.pop(key, None) for key in _keys(call)]
+            gone = [self.circuits.pop(key, None) for key in _keys(call)]
         if any(circuit is not None and circuit.opened is not None for circuit in gone):
             _LOG.info("The circuit of %s is closed: it answers again.", _name(call))
 
@@ -129,17 +129,17 @@ class Breaker:
         mine = [one for one in probe.circuits if one.probe is not None and one.probe() is probe]
         for circuit in mine:
             circuit.opened, circuit.probe = now, None
-        known = self._circuits.values()
+        known = self.circuits.values()
         return any(one is circuit for one in known for circuit in mine)
 
     def _circuit(self, call: Call[ChatRequest], error: ProviderError) -> _Circuit:
         server, model = _keys(call)
         key = server if error.status is None else model
-        circuit = self._circuits.get(key)
+        circuit = self.circuits.get(key)
         if circuit is None:
-            if len(self._circuits) >= _MOST:
-                del self._circuits[next(iter(self._circuits))]
-            circuit = self._circuits[key] = _Circuit(_port(call))
+            if len(self.circuits) >= _MOST:
+                del self.circuits[next(iter(self.circuits))]
+            circuit = self.circuits[key] = _Circuit(_port(call))
         return circuit
 
     def _tell(self, call: Call[ChatRequest], failures: int) -> None:

@@ -24,6 +24,7 @@ from agentkit.core.contracts import (
     RateLimit,
     Rates,
     Reported,
+    ToolCallDelta,
     Usage,
 )
 from agentkit.core.runtime.context import RunContext
@@ -59,11 +60,14 @@ class Attempt(Struct):
     foreign: Sequence[Meter] = ()  # those that know no `settle` and are waited for, after all others
 
     def hear(self, event: ChatEvent) -> None:
-        """Take notice of an event that is no piece of the answer."""
+        """Take notice of an event that is no piece of text."""
         self.started = True
-        self.visible = self.visible or event.visible
         if type(event) is ChatStart:
             self.reported = event.reported
+        elif event.visible:
+            self.visible = True
+            if type(event) is ToolCallDelta:
+                self.heard += len(event.name) + len(event.arguments)
 
 
 async def admit(attempt: Attempt) -> None:
