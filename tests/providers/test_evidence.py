@@ -114,8 +114,9 @@ def test_evidence_is_bounded_and_holds_no_texts_and_no_secrets() -> None:
     written = json.dumps(kept)
     assert len(written) <= 4_600 and "diagnosis" not in written and "xxx" not in written
     assert "key-of-mine" not in written and "sk-abc" not in written
-    assert kept["list"] == ["ok", 3]
-    assert '"f"' not in written
+    few: JsonObject = {name: hostile[name] for name in ("prompt_tokens", "deep", "list", "note", "echo")}
+    kept = both("chat", chat(few), Words(("key-of-mine-77",))).raw_usage
+    assert kept == {"prompt_tokens": 1, "deep": {"a": {"b": {"c": {}}}}, "list": ["ok", 3], "echo": "****"}
 
 
 @settings(max_examples=150, deadline=None)

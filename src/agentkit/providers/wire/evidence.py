@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -20,7 +21,7 @@ _MOST_DEPTH: Final = 5
 _MOST_LETTERS: Final = 64
 _MOST_KNOWN: Final = 512
 _WORD: Final = re.compile(r"[\w.:/@+-]{1,64}", re.ASCII)
-_MODALITIES: Final = ("audio", "image", "video")
+_MODALITIES: Final = ("audio_tokens", "image_tokens", "video_tokens")
 _SIDES: Final = (
     ("prompt_tokens_details", "input"),
     ("input_tokens_details", "input"),
@@ -46,11 +47,12 @@ _UNSAID: Final = "not_available"
 class Words:
     """Says which words may be kept as evidence: short ones without spaces, with secrets taken out; None for others."""
 
-    __slots__ = ("_known", "_secrets")
+    __slots__ = ("_known", "_secrets", "plain")
 
     def __init__(self, secrets: Sequence[str] = ()) -> None:
         self._secrets = secrets
         self._known: dict[str, str | None] = {}
+        self.plain: set[str] = set()  # words that were seen before and are kept as they are
 
     def __call__(self, text: str) -> str | None:
         """Return the word, None for a text."""
@@ -60,6 +62,8 @@ class Words:
         word = redact(text, *self._secrets) if _WORD.fullmatch(text) else None
         if len(text) <= _MOST_LETTERS and len(known) < _MOST_KNOWN:
             known[text] = word
+            if word == text:
+                self.plain.add(text)
         return word
 
 
@@ -134,10 +138,10 @@ def sorted_units(units: dict[str, int]) -> Units:
 def _add_modalities(units: dict[str, int], details: JsonObject, side: str) -> None:
     cached = details.get("cached_tokens_details")
     for modality in _MODALITIES:
-        if tokens := count_of(details.get(f"{modality}_tokens")):
-            units[f"{side}_{modality}_tokens"] = tokens
+        if (told := details.get(modality)) and (tokens := count_of(told)):
+            units[f"{side}_{modality}"] = tokens
             if side == "input" and isinstance(cached, dict):
-                units[f"cache_{modality}_read_tokens"] = count_of(cached.get(f"{modality}_tokens")) or 0
+                units[f"cache_{modality.removesuffix('_tokens')}_read_tokens"] = count_of(cached.get(modality)) or 0
 
 
 def _size(value: JsonObject) -> int:
@@ -148,19 +152,25 @@ def _size(value: JsonObject) -> int:
 
 
 def _object(given: JsonObject, words: Words, depth: int, room: list[int]) -> JsonObject:
-    kept: JsonObject = {}
+    room[0] -= len(given)
+    if room[0] < 0 or not words.plain.issuperset(given):
+        given = _named(given, words, len(given) + min(room[0], 0))
+    kept = given.copy()
     for name, value in given.items():
-        if room[0] <= 0:
-            break
-        room[0] -= 1
         if value is None or isinstance(value, (int, float)):
-            found: JsonValue | msgspec.UnsetType = value
+            continue
+        found = _value(value, words, depth, room)
+        if found is msgspec.UNSET:
+            del kept[name]
         else:
-            found = _value(value, words, depth, room)
-        word = words(name)
-        if word is not None and found is not msgspec.UNSET:
-            kept[word] = found
+            kept[name] = found
     return kept
+
+
+def _named(given: JsonObject, words: Words, most: int) -> JsonObject:
+    """Return the first so many values whose names are words."""
+    firsts = islice(given.items(), max(0, most))
+    return {word: value for name, value in firsts if (word := words(name)) is not None}
 
 
 def _value(value: JsonValue, words: Words, depth: int, room: list[int]) -> JsonValue | msgspec.UnsetType:

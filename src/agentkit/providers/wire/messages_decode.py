@@ -93,7 +93,7 @@ class MessagesDecoder:
             raise error_of_body(message)
         if "content" not in message and "stop_reason" not in message:
             raise StreamBroken("The answer is no message of this protocol.", accepted=True)
-        self._begin(message, events)
+        self._begin(message, events, streamed=False)
         for index, raw in enumerate(self._content(body, message)):
             self._open(index, raw, events)
             self._close(index, events)
@@ -175,7 +175,7 @@ class MessagesDecoder:
         if kind == "error" or "error" in body or data_of(frame)[0] == b"error":
             raise with_usage(error_of_body(body), self.usage())
 
-    def _begin(self, message: JsonObject, events: list[ChatEvent]) -> None:
+    def _begin(self, message: JsonObject, events: list[ChatEvent], *, streamed: bool = True) -> None:
         """Take what is known of the message; llama.cpp streams some answers without saying anything of it."""
         fold = self._fold
         fold.response_id = _text(message.get("id")) or fold.response_id
@@ -185,7 +185,7 @@ class MessagesDecoder:
             self._usage.count(usage)
         self._contain(message.get("container"))
         if not fold.started:
-            events.append(fold.start(self.reported() if usage else None))
+            events.append(fold.start(self.reported() if usage and streamed else None))
 
     def _finish(self, delta: AnyDelta) -> None:
         self._fold.reason = delta.stop_reason or self._fold.reason
