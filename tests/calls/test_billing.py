@@ -287,6 +287,23 @@ async def test_price_sources_without_facts_keep_working() -> None:
         assert len(server.requests) == 2
 
 
+class TieredSource:
+    """A price source that knows tiers, and no more than `find`."""
+
+    def find(self, provider: str, model: str, *, at: Any = None, tier: str | None = None, facts: Any = None) -> Rates:
+        return Rates(D(0), D(5) if tier == "flex" else D(10), rule=str(tier))
+
+
+async def test_b58_a_source_of_ones_own_is_asked_for_the_standard_tier_too() -> None:
+    """B58: flex is reserved at the standard price, which may be the one served, also without `possible`."""
+    settings = ModelSettings(service_tier="flex", max_tokens=1_000)
+    async with LoopbackServer([chat(tier="flex")]) as server:
+        with pytest.raises(MeterExceeded):
+            await priced(server, TieredSource(), "openai:m", settings=settings, budget=Budget("0.0099", max_wait=0))
+        record = await priced(server, TieredSource(), "openai:m", settings=settings, budget=Budget("0.01", max_wait=0))
+    assert (record.cost, len(server.requests)) == (D("0.005"), 1)
+
+
 async def test_a_unit_without_a_rate_makes_its_call_unknown_and_no_other() -> None:
     """Code that ran and has no price leaves a lower bound and a warning; an ordinary call of that rule is priced."""
     usage: JsonObject = {"input_tokens": 1_000, "output_tokens": 0}

@@ -71,7 +71,11 @@ class Rates(Struct, frozen=True):
 
 
 class PriceSource(Protocol):
-    """Finds the rates of a model; None means unpriced, never free."""
+    """Finds the rates of a model; None means unpriced, never free.
+
+    Optional, found by name: `possible(provider, model, *, tier, facts)` returns every rule's rates that the answer to a
+    call may turn out to be billed by; without it the tier asked for and the standard one are reserved for.
+    """
 
     def find(
         self,

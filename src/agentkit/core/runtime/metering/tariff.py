@@ -69,9 +69,12 @@ class Tariff:
         route, rates = attempt.call.route, attempt.rates
         if rates is None:
             return ()
-        if route is None or route.rates is not None or self._possible is None or not route.listed or rates is FREE:
+        if route is None or route.rates is not None or not route.listed or rates is FREE:
             return (rates,)
         asked = attempt.call.request.settings.service_tier
+        if self._possible is None:
+            standard = None if asked is None else self.rates(attempt.ctx, route, None, attempt.billing)
+            return (rates,) if standard is None else (rates, standard)
         return (rates, *self._possible(route.provider, route.model, tier=asked, facts=attempt.billing))
 
     def reprice(self, attempt: Attempt, tier: str | None, billing: Mapping[str, str]) -> None:
