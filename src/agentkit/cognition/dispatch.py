@@ -149,8 +149,8 @@ class Dispatch:
         result = await self._invoke(slotted)
         if result.outcome == "pending":
             self._wait_for(slotted, result)
-            return
-        self._note(slotted, result)
+        else:
+            self._note(slotted, result)
 
     def _note(self, slotted: Slotted, result: ToolResult) -> None:
         call = slotted.call

@@ -16,6 +16,12 @@ def last_text(messages: Sequence[Message], turns: int) -> str:
 
     `turns` are those of this run: a part from before it is no part of its answer.
     """
+    if (
+        len(messages) > 1
+        and isinstance(messages[-1], AssistantMessage)
+        and not isinstance(messages[-2], AssistantMessage)
+    ):
+        return messages[-1].content
     parts: list[str] = []
     for message in reversed(messages):
         if isinstance(message, AssistantMessage) and len(parts) < max(1, turns):

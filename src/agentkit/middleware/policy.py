@@ -59,7 +59,9 @@ class Policy:
         except ToolError as error:
             return _answer(request, ToolResult(f"{error.message} {error.hint}".rstrip(), "error"))
         call = replace(call, request=replace(request, bound=bound))
-        if self.rules or request.decision == "deny" or call.ctx.mode == "plan" or _needs_person(call):
+        ctx = call.ctx
+        may_ask = ctx.autonomy != "auto" or request.tool.requires_approval
+        if self.rules or request.decision == "deny" or ctx.mode == "plan" or (may_ask and _needs_person(call)):
             return self._decided(call, call_next)
         return call_next(call)
 

@@ -35,6 +35,7 @@ add_money: Callable[[Decimal, Decimal], Decimal] = _CONTEXT.add
 subtract_money: Callable[[Decimal, Decimal], Decimal] = _CONTEXT.subtract
 multiply_money: Callable[[Decimal, Decimal | int], Decimal] = _CONTEXT.multiply
 
+_NOTHING = ZERO.quantize(_QUANTUM, context=_CONTEXT)
 _LARGEST = Decimal(10) ** 26  # NUMERIC(38, 12) leaves 26 places before the point
 
 
@@ -48,6 +49,8 @@ def to_money(value: Money, *, strict: bool = False) -> Decimal:
 
     Raises MoneyPrecisionError when the value is not finite, no number, too large, or (strict) has more places.
     """
+    if type(value) is int and value == 0:
+        return _NOTHING
     amount = _parse(value)
     if amount.copy_abs() >= _LARGEST:
         raise MoneyPrecisionError(f"{value!r} is too large for money: at most 26 digits before the point.")

@@ -7,7 +7,7 @@ from decimal import Decimal
 from msgspec import Struct
 
 from agentkit.core.contracts import ZERO, Money, Quote, add_money, render_money, to_money
-from agentkit.core.runtime.checks import whole
+from agentkit.core.runtime.checks import at_least, whole
 from agentkit.core.runtime.metering.account import Tally
 from agentkit.core.runtime.metering.admission import Held
 from agentkit.errors import ConfigurationError
@@ -38,9 +38,9 @@ class Ceilings(Struct):
 
     def __post_init__(self) -> None:
         self.tokens = not (self.input_tokens is self.output_tokens is self.total_tokens is None)
-        for name in ("calls", "input_tokens", "output_tokens", "total_tokens", "width"):
-            if getattr(self, name) is not None:
-                whole("Budget", f"max_{name}", getattr(self, name), 1 if name == "width" else 0)
+        if not (self.calls is self.width is None) or self.tokens:
+            for name in ("calls", "input_tokens", "output_tokens", "total_tokens", "width"):
+                at_least("Budget", f"max_{name}", getattr(self, name), 1 if name == "width" else 0)
         whole("Budget", "max_depth", self.depth, 0)
         whole("Budget", "max_concurrency", self.concurrency, 1)
         if self.duration is not None and not self.duration > 0:
