@@ -18,8 +18,9 @@ import pytest
 
 from agentkit import Binding, CallRuntime, RetryPolicy, Timeouts
 from agentkit.errors import AgentkitError, AuthFailed
-from agentkit.testing import ByteServer, LoopbackServer, Turn
+from agentkit.testing import ByteServer, HttpAnswer, LoopbackServer, Turn
 from agentkit.testing.bytes_server import Talk, read_request, unreachable
+from agentkit.testing.turns import write_turn
 
 KEY = "made-up-Kq7vXw2Tz9"
 BASIC = base64.b64encode(KEY.encode()).decode()
@@ -41,6 +42,9 @@ CLIENTS: dict[str, Callable[[str], object]] = {
     "anthropic": lambda url: anthropic.AsyncAnthropic(api_key=KEY, base_url=url.removesuffix("/v1")),
     "bedrock": lambda url: anthropic.AsyncAnthropicBedrock(
         api_key=KEY, aws_region="eu-west-1", base_url=url.removesuffix("/v1")
+    ),
+    "vertex": lambda url: anthropic.AsyncAnthropicVertex(
+        region="eu", project_id="p", access_token=KEY, base_url=url.removesuffix("/v1")
     ),
 }
 
@@ -92,8 +96,8 @@ FAULTS: dict[str, Talk] = {
 @asynccontextmanager
 async def bound(kind: str, url: str) -> AsyncGenerator[Binding, None]:
     client = CLIENTS[kind](url)
-    own = kind in ("openai", "azure", "azure token", "anthropic", "bedrock")
-    name = "anthropic:m" if kind in ("anthropic", "bedrock") else "openai:m"
+    own = kind in ("openai", "azure", "azure token", "anthropic", "bedrock", "vertex")
+    name = "anthropic:m" if kind in ("anthropic", "bedrock", "vertex") else "openai:m"
     limits = Timeouts(connect=0.3, write=0.3, idle=0.3)
     key = KEY if kind in ("default", "httpx", "httpx2") else None
     yield Binding(name, base_url=None if own else url, client=client, price="1/1", timeouts=limits, api_key=key)
@@ -191,3 +195,19 @@ async def test_a_token_provider_that_fails() -> None:
     assert isinstance(error, AuthFailed)
     assert "ValueError" in error.message
     assert KEY not in told_by(error)
+
+
+async def test_vertex_addresses_its_project() -> None:
+    """A Vertex client puts project, region and model into the path, and its token into the bearer."""
+    said = HttpAnswer(headers={"content-type": "text/event-stream"}, pieces=write_turn(OK, "messages"))
+    async with LoopbackServer([said]) as server:
+        async with anthropic.AsyncAnthropicVertex(
+            region="eu", project_id="p", access_token="token", base_url=server.origin
+        ) as client:
+            async with CallRuntime() as calls:
+                answer = await calls.ask(Binding("anthropic:claude-x", client=client, price="1/1"), "hi")
+    sent = server.requests[0]
+    assert answer.value == OK.text
+    assert sent.path == "/projects/p/locations/eu/publishers/anthropic/models/claude-x:streamRawPredict"
+    assert sent.headers["authorization"] == "Bearer token"
+    assert "model" not in sent.body
