@@ -48,7 +48,8 @@ class AiohttpTransport:
         self._timeouts = timeouts
         self._limits: aiohttp.ClientTimeout | None = None
         self._proxy = proxy_for(self.base_url)
-        self._tls = tls_context()
+        encrypted = any(url.lower().startswith("https:") for url in (self.base_url, self._proxy or ""))
+        self._tls = tls_context() if encrypted else True
         self._owns = sessions is None
         self._sessions = SessionPool() if sessions is None else sessions
 
