@@ -165,3 +165,24 @@ async def test_tools_through_a_schema_count_as_tools():
         assert (await calls.run(made, "q", [look])).text == "fine"
         with pytest.raises(CapabilityMissing, match="cannot call tools"):
             await calls.run(Binding("openai:tiny", base_url=server.url, api_key="k"), "q", [look])
+
+
+async def test_calls_side_by_side_are_asked_for_only_where_they_can_be():
+    """A model known to make one call at a time refuses the wish for several; without the wish, and unknown, it runs."""
+
+    @tool(effect="read")
+    async def look(place: str) -> str:
+        "Look somewhere."
+        return place
+
+    wish = ModelSettings(parallel_tool_calls=True)
+    model = ScriptedModel(["done"], repeat_last=True)
+    async with runtime(Capabilities(parallel_tools=False)) as calls:
+        with pytest.raises(CapabilityMissing, match="parallel_tool_calls=True") as raised:
+            await calls.run(Binding(model), "q", [look], settings=wish)
+        assert raised.value.capability == "parallel_tools"
+        assert not model.requests
+        assert (await calls.run(Binding(model), "q", [look])).text == "done"
+        assert (await calls.ask(Binding(model), "q", settings=wish)).text == "done"
+    async with runtime(Capabilities()) as calls:
+        assert (await calls.run(Binding(model), "q", [look], settings=wish)).text == "done"

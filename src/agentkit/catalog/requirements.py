@@ -70,6 +70,11 @@ def _tools(known: Capabilities, request: ChatRequest) -> tuple[str, str] | None:
             f"cannot be held to a tool call, which tool_choice={choice.mode!r} asks for. Leave the choice to the model "
             "(mode 'auto') or use another model."
         )
+    if request.tools and request.settings.parallel_tool_calls and known.parallel_tools is False:
+        return "parallel_tools", (
+            "makes one tool call at a time, and parallel_tool_calls=True asks for more. Leave that setting out or use "
+            "another model."
+        )
     return None
 
 
