@@ -172,7 +172,7 @@ async def test_calls_side_by_side_are_asked_for_only_where_they_can_be():
 
     @tool(effect="read")
     async def look(place: str) -> str:
-        "Look somewhere."
+        """Look somewhere."""
         return place
 
     wish = ModelSettings(parallel_tool_calls=True)
