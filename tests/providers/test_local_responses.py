@@ -163,3 +163,19 @@ async def test_a_cancelled_answer_frees_the_server(server: local._Running, calls
             await task
     async with asyncio.timeout(300):
         assert (await calls.ask(bound(server), BUDGET)).text
+
+
+@pytest.mark.parametrize("protocol", ["chat", "responses", "messages"])
+async def test_two_models_ids_on_one_server_stay_two_models(server: local._Running, protocol: str) -> None:
+    """It answers to any name and calls itself by the path of its weights: each answer and cost stays its own name's."""
+    async with CallRuntime(store="memory:") as calls:
+        for name, price in (("one", "1/1"), ("two", "2/2")):
+            binding = Binding(
+                f"llamacpp:{name}", base_url=f"{server.url}/v1", api_key=server.key, protocol=protocol, price=price
+            )
+            answer = await calls.ask(binding, "Say hi.", settings=ModelSettings(temperature=0, max_tokens=8))
+            assert (answer.model, answer.provider) == (name, "llamacpp")
+            assert ".gguf" not in f"{answer!r}"
+            rate = 1 if name == "one" else 2
+            assert answer.usage.total_tokens
+            assert answer.known_cost * 1_000_000 == rate * answer.usage.total_tokens
