@@ -103,13 +103,15 @@ class MoneyPrecisionError(AgentkitError, ValueError):
 class MeterExceeded(AgentkitError, RuntimeError):
     """A ceiling refused the next step; `axis` names it (cost, calls, tokens, depth, ...).
 
-    `suspends` says that the meter wants a run to stop and stay resumable rather than to fail.
+    `suspends` says that the meter wants a run to stop and stay resumable rather than to fail. `partial` is the text of
+    an answer that was cut in the middle.
     """
 
     def __init__(self, message: str, *, axis: str = "", suspends: bool = False) -> None:
         super().__init__(message)
         self.axis = axis
         self.suspends = suspends
+        self.partial = ""
 
 
 class DeadlineExceeded(AgentkitError, TimeoutError):

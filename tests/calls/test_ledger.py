@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from agentkit import Agent, Binding, Budget, CallRuntime, ModelSettings, RetryPolicy, Scope, Usage
+from agentkit import Agent, Binding, Budget, CallRuntime, ModelSettings, RetryPolicy, Scope, UnpricedPolicy, Usage
 from agentkit.core.contracts import CostQuery, SharedSpend
 from agentkit.errors import ConfigurationError, MeterExceeded, Overloaded, StoreError
 from agentkit.stores import MemoryKeyValueStore, MemoryLedgerStore, MemoryRunLog, Store, open_store
@@ -212,3 +212,63 @@ async def test_a_price_table_by_its_path(tmp_path):
     async with CallRuntime(store=memory_store(ledger), pricing=str(file)) as calls:
         answer = await calls.ask(Binding(model), "q")
     assert answer.cost == Decimal("0.0011")
+
+
+async def test_strict_workers_use_a_shared_ceiling_up(tmp_path):
+    """What one worker's own view would let it write is lowered to what all of them have left, and nobody passes it."""
+    url, ceiling = f"sqlite:{tmp_path / 'runs.db'}", Decimal("0.50")
+    caps: list[int] = []
+
+    def reply(request):
+        caps.append(request.settings.max_tokens)
+        return Reply("yes", usage=Usage(20, request.settings.max_tokens // 3))
+
+    answers = [0, 0, 0]
+    async with CallRuntime(store=url) as one, CallRuntime(store=url) as two, CallRuntime(store=url) as three:
+        workers = {
+            number: (calls, Budget(ceiling, shared="acme", strict=True))
+            for number, calls in enumerate((one, two, three))
+        }
+        while workers:
+            for number, (calls, budget) in list(workers.items()):
+                try:
+                    await calls.ask(Binding(ScriptedModel(reply), price="1/100"), "q" * 40, budget=budget)
+                    answers[number] += 1
+                except MeterExceeded:
+                    del workers[number]
+    assert min(answers) > 1
+    store = open_store(url)
+    standing = await store.ledger.standing("acme")
+    await store.aclose()
+    least = Decimal(64 * 100) / 1_000_000
+    assert ceiling - 2 * least < standing.spent <= ceiling
+    assert standing.held == standing.uncertain == 0
+    assert min(caps) < 128 < max(caps)
+
+
+@pytest.mark.parametrize("policy", UnpricedPolicy)
+async def test_a_declared_fallback_price_bounds_what_has_no_price(policy):
+    """The call runs under a ceiling and counts the most it can have cost; what it did cost stays unknown, for good."""
+    unlisted = ScriptedModel([Reply("yes", usage=Usage(1000, 100))], repeat_last=True)
+    binding = Binding(Unlisted(unlisted), settings=ModelSettings(max_tokens=100))
+    budget = Budget("0.05")
+    async with CallRuntime(unpriced_policy=policy, fallback_price="10/50") as calls:
+        answer = await calls.ask(binding, "q", budget=budget)
+        assert (answer.cost, answer.known_cost, answer.cost_complete) == (None, 0, False)
+        assert (budget.spent(), budget.cost_complete) == (0, False)
+        assert budget.remaining() == Decimal("0.035"), "1,000 read at 10 and 100 written at 50 dollars a million"
+        for _ in range(2):
+            await calls.ask(binding, "q", budget=budget)
+        with pytest.raises(MeterExceeded, match="cost up to"):
+            await calls.ask(binding, "q", budget=budget)
+    with pytest.raises(ConfigurationError, match="cheap"):
+        CallRuntime(fallback_price="cheap")
+
+
+class Unlisted:
+    """A model that nobody has a price for."""
+
+    provider, name = "test", "unlisted"
+
+    def __init__(self, model) -> None:
+        self.stream = model.stream

@@ -21,6 +21,7 @@ class Answer(Struct, Generic[T_co], frozen=True, kw_only=True):
     unpriced; `known_cost` is the lower bound) include failed attempts, corrections and sub-agents. `stop_reason` is
     the model's ("stop", "length", ...) or the run's ("max_turns", "budget_exhausted", "suspended"). `messages` plus a
     new message continues the conversation. `adjustments` is what was changed of what was asked for, each named once.
+    `partial` is the text of an answer that a ceiling cut off.
     """
 
     value: T_co
@@ -37,6 +38,7 @@ class Answer(Struct, Generic[T_co], frozen=True, kw_only=True):
     calls: int
     records: tuple[CostRecord, ...] = ()
     adjustments: tuple[Adjustment, ...] = ()
+    partial: str = ""
 
     @property
     def last_message(self) -> AssistantMessage | None:
@@ -62,4 +64,5 @@ def to_answer(result: AgentResult[T_co]) -> Answer[T_co]:
         calls=result.calls,
         records=result.records,
         adjustments=result.adjustments,
+        partial=result.partial,
     )

@@ -13,7 +13,7 @@ from agentkit.calls.binding import Binding
 from agentkit.calls.entry import Tools, Work, ask_work, new_run_id, placed, run_work
 from agentkit.calls.pool import ModelPool
 from agentkit.calls.stacks import default_chat_stack, default_tool_stack
-from agentkit.catalog import DEFAULT_CAPABILITIES, DEFAULT_PRICES, CapabilityTable, load_prices
+from agentkit.catalog import DEFAULT_CAPABILITIES, DEFAULT_PRICES, CapabilityTable, Price, load_prices, parse_price
 from agentkit.cognition import DEFAULT_MAX_TURNS, RunStream
 from agentkit.core.contracts import (
     AgentResult,
@@ -62,9 +62,10 @@ class CallRuntime:
     a call outside the block holds them for that call alone. `budget` is one budget for the runtime's life and `quota`
     one per tenant: contexts and calls may add their own, and all of them apply. `store` is "sqlite:FILE", "memory:",
     "postgresql://..." or a Store; suspended runs are kept in memory when it is left out. `pricing` is a price table or
-    its TOML file. `timeouts` hold for bindings without their own; `retry` says how failed attempts are repeated,
-    `breaker` when a failing server is left alone (None: never), `hedge` when a second request is sent beside a slow
-    one (None: never). Further layers go between policy and retry.
+    its TOML file; `fallback_price` is the most a model without a price is taken to cost: under a ceiling it runs, and
+    that much is counted for good. `timeouts` hold for bindings without their own; `retry` says how failed attempts are
+    repeated, `breaker` when a failing server is left alone, `hedge` when a second request is sent beside a slow one
+    (None: never). Further layers go between policy and retry.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class CallRuntime:
         capture_text: bool = False,
         native_tool_policy: NativeToolPolicy = NativeToolPolicy.WARN,
         unpriced_policy: UnpricedPolicy = UnpricedPolicy.REFUSE,
+        fallback_price: Price | None = None,
         max_concurrent_cli: int = 8,
         acquire: Acquire | None = None,
         argument_masker: ArgumentMasker | None = None,
@@ -91,13 +93,12 @@ class CallRuntime:
         chat_middleware: Sequence[ChatMiddleware] = (),
         tool_middleware: Sequence[ToolMiddleware] = (),
     ) -> None:
-        prices = _prices(pricing)
         self.budget = budget
         self.quota = quota
         self._pool = ModelPool(
             adapters=adapters or {},
             native_tool_policy=native_tool_policy,
-            prices=prices,
+            prices=(prices := _prices(pricing)),
             capabilities=capabilities,
             unpriced_policy=unpriced_policy,
             timeouts=timeouts,
@@ -112,6 +113,7 @@ class CallRuntime:
                 breaker_policy=breaker,
                 hedge_policy=hedge,
                 unpriced_policy=unpriced_policy,
+                fallback_price=None if fallback_price is None else parse_price(fallback_price),
                 capture_text=capture_text,
                 admission=Admission(acquire, max_concurrent_cli),
                 extra=chat_middleware,
@@ -394,6 +396,5 @@ class CallRuntime:
 
 
 def _prices(pricing: PriceSource | str | Path | None) -> PriceSource:
-    if pricing is None:
-        return DEFAULT_PRICES
+    pricing = DEFAULT_PRICES if pricing is None else pricing
     return load_prices(pricing) if isinstance(pricing, (str, Path)) else pricing

@@ -10,6 +10,7 @@ from agentkit.core.contracts import (
     ChatMiddleware,
     HedgePolicy,
     PriceSource,
+    Rates,
     RetryPolicy,
     ToolMiddleware,
     UnpricedPolicy,
@@ -33,6 +34,7 @@ def default_chat_stack(
     breaker_policy: BreakerPolicy | None = None,
     hedge_policy: HedgePolicy | None = None,
     unpriced_policy: UnpricedPolicy,
+    fallback_price: Rates | None = None,
     capture_text: bool,
     admission: Admission,
     extra: Sequence[ChatMiddleware] = (),
@@ -48,7 +50,7 @@ def default_chat_stack(
         fallback(),
         retry(retry_policy, breaker=breaker),
         *(() if hedge_policy is None else (hedge(hedge_policy, breaker=breaker),)),
-        meter(prices, unpriced_policy),
+        meter(prices, unpriced_policy, fallback_price=fallback_price),
         admission,
     )
 

@@ -8,12 +8,20 @@ from msgspec import to_builtins
 
 from agentkit.cognition.job import Job
 from agentkit.cognition.run import Cognition, Run
-from agentkit.core.contracts import AgentResult, Decision, Message, RunEnded, SystemMessage, clean_text
+from agentkit.core.contracts import (
+    AgentResult,
+    AssistantMessage,
+    Decision,
+    Message,
+    RunEnded,
+    SystemMessage,
+    clean_text,
+)
 from agentkit.core.contracts.history import repair_history
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.metering.account import RunAccount, Tally
 from agentkit.durable import RunSlot, RunState, to_decisions
-from agentkit.errors import AgentkitError, ConfigurationError, RunConflict
+from agentkit.errors import AgentkitError, ConfigurationError, MeterExceeded, RunConflict
 from agentkit.observe import Level, log_event
 
 __all__ = ["execute", "resume"]
@@ -127,7 +135,8 @@ async def _drive(run: Run, cognition: Cognition) -> AgentResult[object]:
         if isinstance(error, AgentkitError):
             ctx.describe(error)
             if not error.messages:
-                error.messages = to_builtins(run.transcript())
+                cut = [AssistantMessage(error.partial)] if isinstance(error, MeterExceeded) and error.partial else []
+                error.messages = to_builtins([*run.transcript(), *cut])
         await run.interrupted(error)
         if not (ctx.path or run.resumable):
             _forget(ctx)

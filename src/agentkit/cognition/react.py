@@ -49,7 +49,7 @@ class ReAct:
                 if ended is not None:
                     return ended
         except MeterExceeded as error:
-            result = await run.suspend("budget_exhausted", error.message)
+            result = await run.suspend("budget_exhausted", error.message, error.partial)
             if error.suspends or (error.axis in _SHAPE and run.ctx.budget.on_exceeded == "stop"):
                 return result
             raise

@@ -267,8 +267,11 @@ class Run:
         self.state.messages.extend(in_order)
         await self.save("running")
 
-    async def suspend(self, stop_reason: RunStopReason, reason: str) -> AgentResult[object]:
-        """Write a checkpoint that can be resumed, with the calls that wait in `state.pending`; end this sitting."""
+    async def suspend(self, stop_reason: RunStopReason, reason: str, partial: str = "") -> AgentResult[object]:
+        """Write a checkpoint that can be resumed, with the calls that wait in `state.pending`; end this sitting.
+
+        `partial` is told and not written: resumed, the run asks for that answer again.
+        """
         self.state.stop_reason = stop_reason
         self.state.reason = reason
         await self.save("suspended")
@@ -276,9 +279,9 @@ class Run:
         if sink is not None:
             for call in self.state.pending:
                 await sink.put(ApprovalRequested(sink.next_seq(), call.path, call.turn, call))
-        return self.result(None)
+        return self.result(None, partial)
 
-    def result(self, output: object) -> AgentResult[object]:
+    def result(self, output: object, partial: str = "") -> AgentResult[object]:
         """Return the run as a value."""
         state, account = self.state, self.ctx.account
         tally = account.tally
@@ -301,6 +304,7 @@ class Run:
             provider=state.provider,
             model_stop_reason=state.model_stop_reason,
             adjustments=self.adjustments,
+            partial=partial,
         )
 
     def text(self) -> str:

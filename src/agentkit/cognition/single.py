@@ -33,7 +33,7 @@ class SingleCall:
                 if not run.answered:
                     await run.ask_model(purpose=purpose)
             except MeterExceeded as error:
-                result = await run.suspend("budget_exhausted", error.message)
+                result = await run.suspend("budget_exhausted", error.message, error.partial)
                 if error.suspends:
                     return result
                 raise

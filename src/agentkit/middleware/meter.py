@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import AsyncGenerator, Callable, Sequence
-from decimal import Decimal
 from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from agentkit.catalog import bound
 from agentkit.core.contracts import (
-    ZERO,
     AttemptEnded,
     Call,
     CallNext,
@@ -22,18 +19,17 @@ from agentkit.core.contracts import (
     CostRecord,
     Meter,
     PriceSource,
-    Quote,
     Rates,
     ReasoningDelta,
     Route,
     TextDelta,
     UnpricedPolicy,
     Usage,
-    multiply_money,
 )
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.layers import run_context
 from agentkit.core.runtime.metering.attempt import Attempt, admit, charge, learn, settle
+from agentkit.core.runtime.metering.capping import capped, is_strict, quote_of, strict_cap
 from agentkit.core.runtime.metering.ending import (
     limit_of,
     never_accepted,
@@ -44,6 +40,7 @@ from agentkit.core.runtime.metering.ending import (
 )
 from agentkit.core.runtime.metering.estimate import message_tokens
 from agentkit.core.runtime.metering.ledgered import begin, end
+from agentkit.core.runtime.metering.midstream import within_ceilings
 from agentkit.core.runtime.metering.tariff import Tariff
 from agentkit.errors import MeterExceeded, StreamBroken, UnpricedModel
 
@@ -52,11 +49,8 @@ __all__ = ["MeterLayer", "meter"]
 InputEstimate: TypeAlias = Callable[[ChatRequest], int]
 
 _LIKELY_OUTPUT = 1_024  # tokens of an answer before this run has seen one
-_LEAST_OUTPUT = 64  # fewer tokens than this are no answer: a strict budget refuses instead
-_STRICT_OUTPUT = 8_192  # the cap a strict budget starts from when the request names none
 _SURELY = 4  # a token is a byte or more, and the estimate counts four: what a strict ceiling has to reckon with
 _TOOLS_AT_MOST = 1_024  # tokens that servers add of their own where there are tools
-_PER_TOKEN = Decimal("0.000001")
 
 
 class MeterLayer:
@@ -71,9 +65,13 @@ class MeterLayer:
     __slots__ = ("_estimate", "_policy", "_tariff", "_warned")
 
     def __init__(
-        self, prices: PriceSource | None, unpriced_policy: UnpricedPolicy, estimate: InputEstimate | None
+        self,
+        prices: PriceSource | None,
+        unpriced_policy: UnpricedPolicy,
+        estimate: InputEstimate | None,
+        fallback_price: Rates | None = None,
     ) -> None:
-        self._tariff = Tariff(prices)
+        self._tariff = Tariff(prices, fallback_price)
         self._policy = unpriced_policy
         self._estimate = estimate
         self._warned: set[str] = set()
@@ -89,7 +87,7 @@ class MeterLayer:
         ctx = attempt.ctx
         if attempt.limiting or ctx.actor_budget is not None or ctx.services.ledger is not None:
             await self._begin(attempt)
-        events = call_next(attempt.call)
+        events = within_ceilings(attempt, call_next(attempt.call))
         try:
             async for event in events:
                 if type(event) is TextDelta or type(event) is ReasoningDelta:
@@ -137,7 +135,8 @@ class MeterLayer:
     def _prepare(self, attempt: Attempt) -> None:
         """Refuse what cannot be priced or has nothing left, and put the bound to reserve on the call."""
         ctx, call, limiting = attempt.ctx, attempt.call, attempt.limiting
-        if self._policy is not UnpricedPolicy.ALLOW and _has_money_ceiling(ctx, limiting):
+        judged = self._policy is not UnpricedPolicy.ALLOW and self._tariff.fallback is None
+        if judged and _has_money_ceiling(ctx, limiting):
             self._check_priced(ctx, call.route, attempt.rates)
         actor = ctx.actor_budget
         if actor is not None and (axis := actor.exhausted_axis()) is not None:
@@ -176,21 +175,19 @@ class MeterLayer:
         call = attempt.call
         asked = call.request.settings.max_tokens
         tokens = self._input(attempt)
-        limits = [each for each in meters if _is_strict(each)]
+        limits = [each for each in meters if is_strict(each)]
         if limits and self._estimate is None:
             tokens = _SURELY * tokens + (_TOOLS_AT_MOST if call.request.tools else 0)
-        dearest = self._tariff.dearest(attempt)
-        strict = _strict_cap(limits, dearest, tokens, asked)
+        dearest = attempt.bounds = self._tariff.dearest(attempt)
+        attempt.fallback = self._tariff.fallback
+        strict = strict_cap(limits, dearest, tokens, asked)
         if strict is not None:
             output = strict
-            if strict != asked:
-                settings = replace(call.request.settings, max_tokens=strict)
-                call = replace(call, request=replace(call.request, settings=settings))
+            call = capped(call, strict)
         else:
             likely = attempt.ctx.account.likely_output(_model(call.route)) or _LIKELY_OUTPUT
             output = likely if asked is None else min(likely, asked)
-        price = max((bound(each, tokens, output) for each in dearest), default=None)
-        attempt.call = replace(call, quote=Quote(tokens, output, price))
+        attempt.call = replace(call, quote=quote_of(dearest, tokens, output))
 
     def _input(self, attempt: Attempt) -> int:
         if attempt.input_tokens is None:
@@ -243,13 +240,15 @@ def meter(
     prices: PriceSource | None = None,
     unpriced_policy: UnpricedPolicy = UnpricedPolicy.REFUSE,
     estimate: InputEstimate | None = None,
+    fallback_price: Rates | None = None,
 ) -> MeterLayer:
     """Return the layer that admits, prices and settles attempts; it belongs innermost, inside retry.
 
     `prices` finds the rates of routes that bring none, `estimate` returns the likely input tokens of a request (the
-    run's own running estimate when left out).
+    run's own running estimate when left out). `fallback_price` is the most that a model without a price is taken to
+    cost: ceilings count that, for good, and the cost stays unknown.
     """
-    return MeterLayer(prices, unpriced_policy, estimate)
+    return MeterLayer(prices, unpriced_policy, estimate, fallback_price)
 
 
 def _has_money_ceiling(ctx: RunContext, meters: Sequence[Meter]) -> bool:
@@ -258,33 +257,6 @@ def _has_money_ceiling(ctx: RunContext, meters: Sequence[Meter]) -> bool:
         if ceiling is not None and ceiling() is not None and getattr(each, "mode", None) != "observe":
             return True
     return ctx.actor_budget is not None and ctx.actor_budget.max_cost() is not None
-
-
-def _strict_cap(meters: Sequence[Meter], rates: Sequence[Rates], tokens: int, asked: int | None) -> int | None:
-    """Return the output cap that surely fits all of these strict meters, None when none of them limits it.
-
-    What fits only without the attempts in flight is asked for at the least cap, so that the guard waits or refuses.
-    """
-    fits: list[int] = []
-    for each in meters:
-        affordable = getattr(each, "affordable_output")(  # noqa: B009
-            max((bound(each, tokens, 0) for each in rates), default=ZERO), _dearest_output(rates)
-        )
-        if affordable is not None:
-            fits.append(affordable)
-    if not fits:
-        return None
-    wanted = _STRICT_OUTPUT if asked is None else asked
-    return max(min(wanted, *fits), min(wanted, _LEAST_OUTPUT))
-
-
-def _is_strict(each: Meter) -> bool:
-    return bool(getattr(each, "strict", False)) and getattr(each, "mode", None) != "observe"
-
-
-def _dearest_output(rates: Sequence[Rates]) -> Decimal:
-    outputs = [output for each in rates for output in (each.output, *(band.output for band in each.bands))]
-    return multiply_money(max(outputs, default=ZERO), _PER_TOKEN)
 
 
 def _provider(attempt: Attempt) -> str:

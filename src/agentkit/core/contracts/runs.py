@@ -58,7 +58,8 @@ class AgentResult(Struct, Generic[T_co], frozen=True, kw_only=True):
 
     `cost` is dollars, None when a part is unpriced; `known_cost` is then the lower bound. Usage and cost are of
     the whole run, sub-agents, failed attempts and earlier sittings included. `adjustments` is what was changed of this
-    sitting's requests and of the conversation it was given, each named once.
+    sitting's requests and of the conversation it was given, each named once. `partial` is the text of an answer that a
+    ceiling cut off; it is not in `messages`, since a resumed run asks for that answer again.
     """
 
     output: T_co
@@ -78,6 +79,7 @@ class AgentResult(Struct, Generic[T_co], frozen=True, kw_only=True):
     provider: str = ""
     model_stop_reason: StopReason = "stop"
     adjustments: tuple[Adjustment, ...] = ()
+    partial: str = ""
 
     @property
     def is_suspended(self) -> bool:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from agentkit.core.runtime.metering.account import AccountState, RunAccount
     from agentkit.core.runtime.metering.actor_budget import ActorBudget
     from agentkit.core.runtime.metering.budget import Budget
+    from agentkit.core.runtime.metering.forecast import Forecast
     from agentkit.core.runtime.metering.quota import Quota
     from agentkit.core.runtime.null_context import NullCtx
     from agentkit.core.runtime.services import AppData, Key, Services
@@ -63,6 +64,7 @@ _HERE = {
         "NoopTrace",
         "Observation",
     ),
+    "metering.forecast": ("Forecast",),
     "metering.quota": ("Quota",),
     "services": ("AppData", "Key", "Services"),
     "signals": ("Signal", "SignalChannel"),
@@ -93,6 +95,7 @@ __all__ = [
     "EventBus",
     "EventStream",
     "Failure",
+    "Forecast",
     "Invoker",
     "Key",
     "Masker",

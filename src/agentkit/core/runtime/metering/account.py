@@ -44,15 +44,20 @@ _NO_TOOLS: tuple[tuple[ToolSpec, ...], int] = ((), 0)
 
 
 class Tally:
-    """Sums of money, calls and tokens; not thread-safe by itself. Tokens are added up when somebody asks for them."""
+    """Sums of money, calls and tokens; not thread-safe by itself. Tokens are added up when somebody asks for them.
 
-    __slots__ = ("_fresh", "_usage", "calls", "spent", "unpriced", "version")
+    `dearest` and `cheapest` are dollars of one accepted attempt; None before the first that was counted here.
+    """
+
+    __slots__ = ("_fresh", "_usage", "calls", "cheapest", "dearest", "spent", "unpriced", "version")
 
     def __init__(self, state: AccountState = NOTHING_YET) -> None:
         self.spent = state.spent
         self.unpriced = state.unpriced
         self.calls = state.calls
         self.version = state.version
+        self.cheapest: Decimal | None = None
+        self.dearest: Decimal | None = None
         self._usage = state.usage
         self._fresh: list[Usage] = []
 
@@ -72,6 +77,7 @@ class Tally:
             self.unpriced += 1
         else:
             self.spent = add_money(self.spent, cost)
+            self._note(cost)
 
     def add_record(self, record: CostRecord) -> None:
         """Add an attempt."""
@@ -79,6 +85,8 @@ class Tally:
         if cost is None:
             self.unpriced += 1
             cost = record.known_cost
+        elif record.accepted:
+            self._note(cost)
         self.spent = add_money(self.spent, cost)
         if record.accepted:
             self.calls += 1
@@ -99,6 +107,14 @@ class Tally:
     def state(self) -> AccountState:
         """Return the sums as a value."""
         return AccountState(self.spent, self.unpriced, self.calls, self.usage, self.version)
+
+    def _note(self, cost: Decimal) -> None:
+        if self.dearest is None or self.cheapest is None:
+            self.dearest = self.cheapest = cost
+        elif cost > self.dearest:
+            self.dearest = cost
+        elif cost < self.cheapest:
+            self.cheapest = cost
 
     def _add_up(self) -> None:
         self._usage = total_usage(self._usage, self._fresh)

@@ -129,6 +129,15 @@ class WaitingRoom:
         self.held = self.held.minus(reservation.quote) if self._reservations else NOTHING_HELD
         return reservation
 
+    def resize(self, call: Call[ChatRequest], quote: Quote) -> None:
+        """Hold another bound for the attempt; the call is to carry that quote from then on."""
+        newest = self._reservations.get((call.id, call.attempt))
+        if newest is None:
+            return
+        one = next((one for one in _with_twins(newest) if one.quote is call.quote), newest)
+        self.held = self.held.minus(one.quote).plus(quote)
+        one.quote = quote
+
     def _parted(self, newest: Reservation, call: Call[ChatRequest]) -> Reservation:
         """Return that of the twins which has the call's own bound, the newest by default; the others stay."""
         twins = list(_with_twins(newest))

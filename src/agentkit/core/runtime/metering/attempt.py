@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from agentkit.catalog import assess, cost
+from agentkit.catalog import assess, bound, cost
 from agentkit.core.contracts import (
     ZERO,
     AssistantMessage,
@@ -21,6 +22,7 @@ from agentkit.core.contracts import (
     LedgerEntry,
     Meter,
     Outcome,
+    Quote,
     RateLimit,
     Rates,
     Reported,
@@ -30,7 +32,7 @@ from agentkit.core.contracts import (
 from agentkit.core.runtime.context import RunContext
 from agentkit.errors import MeterExceeded
 
-__all__ = ["Attempt", "admit", "charge", "give_back", "learn", "row", "settle"]
+__all__ = ["Attempt", "admit", "charge", "give_back", "learn", "resize", "row", "settle"]
 
 _LOG = logging.getLogger("agentkit")
 _NOTHING = Usage()
@@ -57,6 +59,8 @@ class Attempt(Struct):
     opened: LedgerEntry | None = None  # its row in the ledger while it runs
     reported: Reported | None = None  # what the provider told of the bill before the end
     billing: Mapping[str, str] = _NO_BILLING  # the facts that found the rates
+    bounds: Sequence[Rates] = ()  # what the bound was made with: all rules that may turn out to apply
+    fallback: Rates | None = None  # what a model without a price is declared to cost at most
     foreign: Sequence[Meter] = ()  # those that know no `settle` and are waited for, after all others
 
     def hear(self, event: ChatEvent) -> None:
@@ -95,11 +99,14 @@ def give_back(attempt: Attempt, meters: Sequence[Meter]) -> None:
 
 def settle(attempt: Attempt, outcome: Outcome, usage: Usage | None, response: ChatResponse | None = None) -> CostRecord:
     """Book the attempt everywhere, but for the meters that have to be waited for: those become `foreign`."""
-    call, ctx = attempt.call, attempt.ctx
+    ctx = attempt.ctx
     record = attempt.record = row(attempt, outcome, usage, response)
     ctx.record(record)
     if ctx.actor_budget is not None and usage is not None:
         ctx.actor_budget.charge(usage, record.cost, steps=1 if record.accepted else 0)
+    if attempt.fallback is not None and attempt.rates is None and usage is not None:
+        _hold_for_good(attempt, attempt.fallback, usage)
+    call = attempt.call
     foreign: list[Meter] = []
     for each in attempt.meters:
         book = getattr(each, "settle", None)
@@ -125,6 +132,23 @@ def learn(attempt: Attempt, limit: RateLimit) -> None:
             heed(attempt.call, limit)
         except Exception:
             _LOG.exception("A meter failed to learn the limits told for call %s", attempt.call.id)
+
+
+def resize(attempt: Attempt, quote: Quote) -> None:
+    """Have every meter that admitted the attempt hold another bound for it."""
+    for each in attempt.limiting:
+        change = getattr(each, "resize", None)
+        if change is not None:
+            change(attempt.call, quote)
+    attempt.call = replace(attempt.call, quote=quote)
+
+
+def _hold_for_good(attempt: Attempt, declared: Rates, usage: Usage) -> None:
+    """Hold the most that an attempt without a price can have cost by what it used."""
+    held = attempt.call.quote or Quote()
+    read = held.input_tokens if usage.input_tokens is None else usage.input_tokens
+    written = held.output_tokens if usage.output_tokens is None else usage.output_tokens
+    resize(attempt, Quote(read, written, bound(declared, read, written)))
 
 
 async def charge(attempt: Attempt, record: CostRecord) -> CostRecord:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from asyncio import Semaphore
 from decimal import Decimal
 from typing import Literal
@@ -20,14 +19,14 @@ from agentkit.core.contracts import (
     add_money,
     divide_money,
     subtract_money,
-    to_cents,
     to_money,
 )
 from agentkit.core.runtime.checks import choice, whole
 from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
-from agentkit.core.runtime.metering.account import Accounts, AccountState
-from agentkit.core.runtime.metering.admission import NOTHING_HELD, Held, WaitingRoom
+from agentkit.core.runtime.metering.account import AccountState
+from agentkit.core.runtime.metering.admission import NOTHING_HELD, Held
 from agentkit.core.runtime.metering.limits import Ceilings, Refusal, to_ceiling
+from agentkit.core.runtime.metering.standing import BudgetStanding
 from agentkit.core.runtime.slots import SlotPools
 from agentkit.errors import ConfigurationError
 
@@ -37,15 +36,16 @@ _QUEUE = Refusal("queue", "other calls are waiting")
 _NO_QUOTE = Quote()
 
 
-class Budget:
+class Budget(BudgetStanding):
     """What a tree of calls may spend; one object for the whole tree, exact and safe under concurrency.
 
     Each attempt reserves its bound before it starts and settles what it really used when it ends, on every exit.
     A call that would fit but for attempts in flight waits for them, in order, at most `max_wait` seconds.
     Landing exactly on a ceiling passes. Without `strict` the overshoot is at most the calls in flight; with it the
-    output cap of each request is lowered to what fits. `on_exceeded` "raise" raises MeterExceeded, "stop" returns
-    a verdict that is not ok. `mode="observe"` only records. `spent_usd=None` means that earlier spend is unknown.
-    `shared` names a ceiling that all workers over the same store keep together, such as "acme/2026-12".
+    output cap of each request is lowered to what fits. With `stop_midstream` an answer that outgrows its bound is cut
+    where what it has likely cost so far would cross a ceiling. `on_exceeded` "raise" raises MeterExceeded, "stop"
+    returns a verdict that is not ok. `mode="observe"` only records. `spent_usd=None` means that earlier spend is
+    unknown. `shared` names a ceiling that all workers over the same store keep together, such as "acme/2026-12".
 
     Raises MoneyPrecisionError for a ceiling that money cannot hold, ConfigurationError for other bad limits.
     """
@@ -67,12 +67,13 @@ class Budget:
         max_duration: float | None = None,
         max_width: int | None = None,
         strict: bool = False,
+        stop_midstream: bool = False,
         max_wait: float = 30.0,
         mode: Literal["enforce", "observe"] = "enforce",
         shared: str | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        self.limits = Ceilings(
+        limits = Ceilings(
             to_ceiling(max_cost_usd),
             max_calls,
             max_depth,
@@ -86,129 +87,24 @@ class Budget:
         if not max_wait >= 0:
             raise ConfigurationError(f"Budget(max_wait={max_wait!r}): pass seconds from 0 on.")
         self.on_exceeded: OnExceeded = choice("Budget", "on_exceeded", on_exceeded, ("raise", "stop"))
-        self.mode = choice("Budget", "mode", mode, ("enforce", "observe"))
         self.strict = strict
+        self.stop_midstream = stop_midstream
         self.max_wait = max_wait
         if shared is not None and (not shared or max_cost_usd is None):
             raise ConfigurationError(
                 f"Budget(shared={shared!r}): pass a key, such as 'acme/2026-12', together with max_cost_usd."
             )
         self.shared = shared
-        self._clock = clock
         spent = ZERO if spent_usd is None else to_money(spent_usd)
         whole("Budget", "calls", calls, 0)
-        self._lock = threading.RLock()
-        self._accounts = Accounts(AccountState(spent, 1 if spent_usd is None else 0, calls, usage))
-        self._room = WaitingRoom()
-        self._uncertain = ZERO
-        self._started: float | None = None
+        state = AccountState(spent, 1 if spent_usd is None else 0, calls, usage)
+        super().__init__(limits, choice("Budget", "mode", mode, ("enforce", "observe")), state, clock)
         self._slots = SlotPools()
-        self.unlimited = self.limits.unlimited  # what a layer reads before each call: nobody has to be asked
-
-    @property
-    def max_cost_usd(self) -> Decimal | None:
-        """Return the ceiling in dollars; assigning another one counts for the calls to come and wakes waiters."""
-        return self.limits.cost
-
-    @max_cost_usd.setter
-    def max_cost_usd(self, value: Money | None) -> None:
-        with self._lock:
-            self.limits.cost = None if value is None else to_money(value)
-            self._changed()
-
-    @property
-    def max_calls(self) -> int | None:
-        """Return the most logical calls; assigning another number counts for the calls to come."""
-        return self.limits.calls
-
-    @max_calls.setter
-    def max_calls(self, value: int | None) -> None:
-        with self._lock:
-            self.limits.calls = None if value is None else whole("Budget", "max_calls", value, 0)
-            self._changed()
-
-    @property
-    def max_depth(self) -> int:
-        """Return how deep sub-agents may nest; 0 is the root alone."""
-        return self.limits.depth
-
-    @property
-    def max_concurrency(self) -> int:
-        """Return the fan-out slots of each depth."""
-        return self.limits.concurrency
-
-    @property
-    def max_width(self) -> int | None:
-        """Return how many agents one fan-out may start, None for any number."""
-        return self.limits.width
-
-    @property
-    def calls(self) -> int:
-        """Return the logical calls that were accepted."""
-        return self._accounts.total.calls
-
-    @property
-    def usage(self) -> Usage:
-        """Return the tokens of every attempt so far."""
-        with self._lock:
-            return self._accounts.total.usage
-
-    @property
-    def cost_complete(self) -> bool:
-        """Return whether every attempt so far had a known price and usage."""
-        return not self._accounts.total.unpriced
-
-    @property
-    def spent_usd(self) -> float | None:
-        """Return dollars spent as a float, None while a part is unpriced."""
-        return float(self.spent()) if self.cost_complete else None
 
     @property
     def needs_quotes(self) -> bool:
         """Return whether a call's bound has to be known beforehand: a ceiling on money or tokens is enforced."""
         return self.limits.need_bounds and self.mode != "observe"
-
-    def spent(self) -> Decimal:
-        """Return dollars spent, exactly; a lower bound while `cost_complete` is False."""
-        return self._accounts.total.spent
-
-    def spent_cents(self) -> int:
-        """Return whole cents spent, rounded half up once, here."""
-        return to_cents(self.spent())
-
-    def ceiling(self) -> Decimal | None:
-        """Return the ceiling in dollars, None without one."""
-        return self.limits.cost
-
-    def remaining(self) -> Decimal | None:
-        """Return dollars left, never below zero; None without a ceiling. Reservations in flight are not subtracted."""
-        if self.limits.cost is None:
-            return None
-        return max(ZERO, subtract_money(self.limits.cost, self._committed()))
-
-    def remaining_usd(self) -> float | None:
-        """Return `remaining()` as a float."""
-        left = self.remaining()
-        return None if left is None else float(left)
-
-    def held(self) -> Decimal:
-        """Return dollars reserved by attempts in flight."""
-        return self._room.held.cost
-
-    def exhausted(self) -> bool:
-        """Return whether a ceiling was crossed; landing on it is not crossing."""
-        with self._lock:
-            return self._crossed() is not None
-
-    def verdict(self) -> Charge:
-        """Return where the budget stands, without reserving anything."""
-        with self._lock:
-            return self._charge(self._crossed())
-
-    def account(self, tenant: str, run_id: str) -> AccountState:
-        """Return what this tenant's run used since `track` or `restore`, as a checkpoint stores it."""
-        with self._lock:
-            return self._accounts.state((tenant, run_id))
 
     async def guard(self, call: Call[ChatRequest] | None = None, /) -> Charge:
         """Reserve the call's bound, waiting for attempts in flight where that helps.
@@ -247,26 +143,29 @@ class Budget:
             ctx = call.ctx
             self._accounts.settle((ctx.scope.tenant, ctx.correlation_id), record)
 
+    def resize(self, call: Call[ChatRequest], quote: Quote, /) -> None:
+        """Reserve another bound for an attempt in flight; the call is to carry that quote from then on."""
+        with self._lock:
+            self._room.resize(call, quote)
+            self._room.wake()
+
+    def outgrown(self, call: Call[ChatRequest], quote: Quote, /) -> Charge | None:
+        """Return what ends an attempt in flight that needs this larger bound, None when it fits.
+
+        Always None without `stop_midstream`.
+        """
+        if not self.stop_midstream or self.mode == "observe":
+            return None
+        with self._lock:
+            held = self._room.held.minus(call.quote or _NO_QUOTE)
+            refusal = self.limits.lacks(self._accounts.total, self._committed(), held, quote)
+            return None if refusal is None else self._charge(refusal)
+
     def release(self, call: Call[ChatRequest], /) -> None:
         """Give the attempt's reservation back untouched: it never reached the provider."""
         with self._lock:
             self._room.drop(call)
             self._room.wake()
-
-    def restore(self, tenant: str, run_id: str, state: AccountState) -> None:
-        """Add what a checkpoint says this run used, unless this budget has already seen that version of it."""
-        with self._lock:
-            self._accounts.restore((tenant, run_id), state)
-
-    def track(self, tenant: str, run_id: str) -> None:
-        """Keep an account of what this run uses from now on, until `forget`; a run that is kept already stays."""
-        with self._lock:
-            self._accounts.track((tenant, run_id))
-
-    def forget(self, tenant: str, run_id: str) -> None:
-        """Drop the account of a finished run; the totals stay."""
-        with self._lock:
-            self._accounts.forget((tenant, run_id))
 
     def semaphore(self, depth: int = 0) -> Semaphore:
         """Return the fan-out pool of this depth on the running loop, made on first use."""
@@ -284,27 +183,12 @@ class Budget:
                 fits.append(max(0, self.limits.output_tokens - used))
             return min(fits) if fits else None
 
-    def _changed(self) -> None:
-        self.unlimited = self.limits.unlimited
-        self._room.wake()
-
     def _give_back(self, call: Call[ChatRequest], record: CostRecord) -> None:
         """Drop the attempt's reservation; what it may have cost stays committed when nobody can say."""
         held = self._room.drop(call)
         if held is not None and record.cost is None and record.accepted and held.quote.cost is not None:
             self._uncertain = add_money(self._uncertain, held.quote.cost)
         self._room.wake()
-
-    def _committed(self) -> Decimal:
-        spent = self._accounts.total.spent
-        return add_money(spent, self._uncertain) if self._uncertain else spent
-
-    def _crossed(self) -> Refusal | None:
-        if self.mode == "observe":
-            return None
-        started = self._started
-        elapsed = 0.0 if started is None or self.limits.duration is None else self._clock.now() - started
-        return self.limits.crossed(self._accounts.total, self._committed(), elapsed)
 
     def _admit(self, call: Call[ChatRequest], quote: Quote) -> Refusal | None:
         if self._started is None:
@@ -367,19 +251,6 @@ class Budget:
     def _busy(self, quote: Quote) -> Refusal:
         missing = self.limits.lacks(self._accounts.total, self._committed(), self._room.held, quote) or _QUEUE
         return Refusal(missing.axis, f"{missing.reason}, with reservations held by {self._room.names()}")
-
-    def _charge(self, refusal: Refusal | None) -> Charge:
-        total = self._accounts.total
-        return Charge(
-            refusal is None,
-            "" if refusal is None else refusal.reason,
-            total.spent,
-            self.remaining(),
-            total.calls,
-            not total.unpriced,
-            total.usage,
-            "" if refusal is None else refusal.axis,
-        )
 
     def _answer(self, charge: Charge) -> Charge:
         return charge if charge.ok or self.on_exceeded == "stop" else charge.raise_if_exceeded()

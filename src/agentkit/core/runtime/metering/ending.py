@@ -6,7 +6,15 @@ from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
 from agentkit.core.contracts import Outcome, RateLimit, Reported, Usage
-from agentkit.errors import AgentkitError, Cancelled, DeadlineExceeded, ProviderError, RateLimited, Refused
+from agentkit.errors import (
+    AgentkitError,
+    Cancelled,
+    DeadlineExceeded,
+    MeterExceeded,
+    ProviderError,
+    RateLimited,
+    Refused,
+)
 
 __all__ = ["limit_of", "never_accepted", "outcome_of", "plausible", "reported_of", "usage_of"]
 
@@ -16,7 +24,7 @@ _PARTS = ("cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens", "r
 
 def outcome_of(error: BaseException) -> Outcome:
     """Return how an attempt ended that this error left."""
-    if isinstance(error, GeneratorExit):
+    if isinstance(error, (GeneratorExit, MeterExceeded)):
         return "closed"
     if isinstance(error, (Cancelled, DeadlineExceeded)) or not isinstance(error, Exception):
         return "cancelled"

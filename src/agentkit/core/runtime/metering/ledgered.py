@@ -8,8 +8,19 @@ from decimal import Decimal
 
 from msgspec.structs import replace
 
-from agentkit.core.contracts import ZERO, LedgerEntry, LedgerStore, SharedCeiling, SharedRefusal, Usage, render_money
+from agentkit.core.contracts import (
+    ZERO,
+    LedgerEntry,
+    LedgerStore,
+    SharedCeiling,
+    SharedRefusal,
+    Usage,
+    add_money,
+    render_money,
+    subtract_money,
+)
 from agentkit.core.runtime.metering.attempt import Attempt, give_back, row
+from agentkit.core.runtime.metering.capping import is_strict, lower_cap
 from agentkit.errors import ConfigurationError, MeterExceeded
 
 __all__ = ["begin", "end"]
@@ -24,7 +35,8 @@ _LAST_LOOK = 1.0
 async def begin(attempt: Attempt) -> None:
     """Write down that the attempt begins, and hold its bound under the ceilings that workers share.
 
-    What fits only once other attempts are over is waited for, at most the budget's `max_wait` and the deadline. When
+    Where a budget is strict, the output cap is lowered to what is left under them. What fits only once other attempts
+    are over is waited for, at most the budget's `max_wait` and the deadline. When
     the ledger refuses, or cannot write, nothing is sent and every meter gets its reservation back: raises
     MeterExceeded, or the store's error.
     """
@@ -78,13 +90,22 @@ async def _admitted(
 ) -> SharedRefusal | None:
     clock, left = attempt.ctx.services.clock, attempt.ctx.remaining_time()
     until = clock.now() + (patience if left is None else min(patience, left))
+    strict = any(getattr(each, "shared", None) and is_strict(each) for each in attempt.limiting)
     look = _FIRST_LOOK
     while True:
         refusal = await ledger.begin(opened, hold=_hold(attempt), ceilings=ceilings)
+        if refusal is not None and strict and lower_cap(attempt, _left(refusal)):
+            continue
         if refusal is None or not refusal.in_flight or clock.now() >= until:
             return refusal
         await clock.sleep(min(look, max(0.0, until - clock.now())))
         look = min(2 * look, _LAST_LOOK)
+
+
+def _left(refusal: SharedRefusal) -> Decimal:
+    standing = refusal.standing
+    taken = add_money(add_money(standing.spent, standing.held), standing.uncertain)
+    return subtract_money(refusal.ceiling.dollars, taken)
 
 
 def _hold(attempt: Attempt) -> Decimal:

@@ -33,7 +33,7 @@ from agentkit.core.runtime.metering.admission import NOTHING_HELD, Held, Ticket
 from agentkit.core.runtime.metering.estimate import request_tokens
 from agentkit.core.runtime.metering.feedback import Feedback
 from agentkit.core.runtime.metering.limits import Refusal, to_ceiling
-from agentkit.core.runtime.metering.remote import RemoteWindows
+from agentkit.core.runtime.metering.remote import RemoteWindows, said
 from agentkit.core.runtime.metering.windows import SLICES, Window
 from agentkit.errors import ConfigurationError
 
@@ -160,6 +160,15 @@ class Quota:
         """Replace the attempt's reservation by what it used; never waits, never raises, never refuses."""
         self._book(call, record.usage, record.cost, accepted=record.accepted)
 
+    def resize(self, call: Call[ChatRequest], quote: Quote, /) -> None:
+        """Reserve another bound for an attempt in flight, here; a store keeps the first one until it is settled."""
+        if self._remote is not None:
+            return
+        with self._lock:
+            window = self._windows.get(self._key(call))
+            if window is not None:
+                window.room.resize(call, quote)
+
     async def charge(self, call: Call[ChatRequest] | None, usage: Usage, /, *, cost: Money | None = None) -> Charge:
         """Book usage and its price in dollars (None: unpriced); always ok: what was used cannot be refused."""
         if call is None:
@@ -256,7 +265,7 @@ class Quota:
             if standing.axis and waits and self._lacks(Window(), NOTHING_HELD, quote) is None:
                 standing = await remote.wait(key, call, quote, limits, self._rank(call), self._until(call))
             if standing.axis:
-                refusal = Refusal(standing.axis, _said(standing, limits, quote))
+                refusal = Refusal(standing.axis, said(standing, limits, quote))
         if refusal is None:
             return None
         return self._answer(Charge(False, refusal.reason, standing.dollars, calls=standing.requests, axis=refusal.axis))
@@ -382,15 +391,3 @@ def _used(usage: Usage, bound: Quote | None) -> int:
 
 def _uncertain(cost: Decimal | None, bound: Quote | None) -> Decimal:
     return ZERO if cost is not None or bound is None or bound.cost is None else bound.cost
-
-
-def _said(standing: QuotaStanding, limits: QuotaLimits, quote: Quote) -> str:
-    if standing.axis == "store":
-        return "the quota's store cannot answer"
-    if standing.axis == "requests":
-        return f"requests {standing.requests + 1} > {limits.requests} in {limits.window:g} s"
-    if standing.axis == "tokens":
-        tokens = standing.tokens + quote.input_tokens + quote.output_tokens
-        return f"tokens up to {tokens} > {limits.tokens} in {limits.window:g} s"
-    money = add_money(standing.dollars, quote.cost or ZERO)
-    return f"cost up to ${render_money(money)} > ${render_money(limits.dollars or ZERO)} in {limits.window:g} s"

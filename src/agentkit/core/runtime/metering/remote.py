@@ -8,12 +8,22 @@ import threading
 from decimal import Decimal
 from typing import Literal
 
-from agentkit.core.contracts import Call, ChatRequest, QuotaLimits, QuotaStanding, QuotaStore, Quote
+from agentkit.core.contracts import (
+    ZERO,
+    Call,
+    ChatRequest,
+    QuotaLimits,
+    QuotaStanding,
+    QuotaStore,
+    Quote,
+    add_money,
+    render_money,
+)
 from agentkit.core.runtime.clock import Clock
 from agentkit.core.runtime.metering.admission import WaitingRoom
 from agentkit.errors import StoreError
 
-__all__ = ["RemoteWindows"]
+__all__ = ["RemoteWindows", "said"]
 
 _LOG = logging.getLogger("agentkit")
 _REFUSED = QuotaStanding("store")
@@ -102,3 +112,16 @@ class RemoteWindows:
 
 def _name(call: Call[ChatRequest]) -> tuple[str, int, int]:
     return call.id, call.attempt, id(call.quote)
+
+
+def said(standing: QuotaStanding, limits: QuotaLimits, quote: Quote) -> str:
+    """Return why a store refused the bound, for people."""
+    if standing.axis == "store":
+        return "the quota's store cannot answer"
+    if standing.axis == "requests":
+        return f"requests {standing.requests + 1} > {limits.requests} in {limits.window:g} s"
+    if standing.axis == "tokens":
+        tokens = standing.tokens + quote.input_tokens + quote.output_tokens
+        return f"tokens up to {tokens} > {limits.tokens} in {limits.window:g} s"
+    money = add_money(standing.dollars, quote.cost or ZERO)
+    return f"cost up to ${render_money(money)} > ${render_money(limits.dollars or ZERO)} in {limits.window:g} s"

@@ -22,13 +22,15 @@ _NO_FACTS: Final[Mapping[str, str]] = {}
 class Tariff:
     """A price source as the meter asks it.
 
-    A source whose `find` takes no `facts` is asked without them; a binding that has some is a ConfigurationError then.
+    `fallback` is what a model without a price is declared to cost at most. A source whose `find` takes no `facts` is
+    asked without them; a binding that has some is a ConfigurationError then.
     """
 
-    __slots__ = ("_possible", "_takes_facts", "source")
+    __slots__ = ("_possible", "_takes_facts", "fallback", "source")
 
-    def __init__(self, source: PriceSource | None) -> None:
+    def __init__(self, source: PriceSource | None, fallback: Rates | None = None) -> None:
         self.source = source
+        self.fallback = fallback
         self._takes_facts = source is None or _takes_facts(source)
         self._possible: Callable[..., Sequence[Rates]] | None = getattr(source, "possible", None)
 
@@ -62,13 +64,13 @@ class Tariff:
         return self.source.find(route.provider, route.model, tier=tier)
 
     def dearest(self, attempt: Attempt) -> Sequence[Rates]:
-        """Return every rule that the answer may turn out to be billed by, none when it is unpriced.
+        """Return every rule that the answer may turn out to be billed by: the fallback price, or none, when unpriced.
 
         A tier that is asked for may not be the one that serves; without one the account's own default may.
         """
         route, rates = attempt.call.route, attempt.rates
         if rates is None:
-            return ()
+            return () if self.fallback is None else (self.fallback,)
         if route is None or route.rates is not None or not route.listed or rates is FREE:
             return (rates,)
         asked = attempt.call.request.settings.service_tier
