@@ -84,7 +84,7 @@ async def test_what_it_does_not_take_is_said(served: tuple[str, str]) -> None:
     end = events[-1]
     assert isinstance(end, ChatEnd)
     told = {(one.kind, one.what) for one in end.response.adjustments}
-    assert told == {("schema", "town"), ("setting", "prompt_cache"), ("setting", "reasoning_effort")}
+    assert told == {("schema", "output 'town'"), ("setting", "prompt_cache"), ("setting", "reasoning_effort")}
 
 
 @pytest.mark.server
