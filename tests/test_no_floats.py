@@ -25,7 +25,7 @@ TIMES = frozenset(
 )
 ALLOWED = {
     "is shown": {
-        "core/runtime/metering/budget.py": {"Budget.spent_usd", "Budget.remaining_usd"},
+        "core/runtime/metering/standing.py": {"BudgetStanding.spent_usd", "BudgetStanding.remaining_usd"},
         "core/runtime/metering/actor_budget.py": {"ActorBudget.remaining_cost_usd"},
     },
     "enters by its spelling": {"core/contracts/money.py": {"", "_parse"}},
@@ -40,7 +40,11 @@ ALLOWED = {
             "ActorBudget.max_wall_seconds",
             "ActorBudget.remaining_wall_seconds",
         },
-        "core/runtime/metering/budget.py": {"Budget._crossed"},
+        "core/runtime/metering/standing.py": {
+            "BudgetStanding._elapsed",
+            "BudgetStanding._crossed",
+            "BudgetStanding.__init__",
+        },
         "core/runtime/metering/feedback.py": {"Feedback.until"},
         "core/runtime/metering/ledgered.py": {"", "begin", "_admitted"},
         "core/runtime/metering/quota.py": {"", "Quota.__init__", "Quota._closed", "Quota._look_again", "Quota._until"},
