@@ -28,7 +28,7 @@ from agentkit.core.contracts import (
 )
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.layers import run_context
-from agentkit.core.runtime.metering.attempt import Attempt, admit, charge, learn, settle
+from agentkit.core.runtime.metering.attempt import Attempt, admit, charge, has_money_ceiling, learn, settle
 from agentkit.core.runtime.metering.capping import capped, is_strict, quote_of, strict_cap
 from agentkit.core.runtime.metering.ending import (
     limit_of,
@@ -42,7 +42,7 @@ from agentkit.core.runtime.metering.estimate import message_tokens
 from agentkit.core.runtime.metering.ledgered import begin, end
 from agentkit.core.runtime.metering.midstream import within_ceilings
 from agentkit.core.runtime.metering.tariff import Tariff
-from agentkit.errors import MeterExceeded, StreamBroken, UnpricedModel
+from agentkit.errors import StreamBroken, UnpricedModel
 
 __all__ = ["MeterLayer", "meter"]
 
@@ -75,6 +75,11 @@ class MeterLayer:
         self._policy = unpriced_policy
         self._estimate = estimate
         self._warned: set[str] = set()
+
+    @property
+    def unpriced_policy(self) -> UnpricedPolicy:
+        """Return what happens to a call without a price under a money ceiling."""
+        return self._policy
 
     def __repr__(self) -> str:
         return f"meter(unpriced_policy={self._policy.name})"
@@ -136,11 +141,8 @@ class MeterLayer:
         """Refuse what cannot be priced or has nothing left, and put the bound to reserve on the call."""
         ctx, call, limiting = attempt.ctx, attempt.call, attempt.limiting
         judged = self._policy is not UnpricedPolicy.ALLOW and self._tariff.fallback is None
-        if judged and _has_money_ceiling(ctx, limiting):
+        if judged and has_money_ceiling(attempt):
             self._check_priced(ctx, call.route, attempt.rates)
-        actor = ctx.actor_budget
-        if actor is not None and (axis := actor.exhausted_axis()) is not None:
-            raise MeterExceeded(f"nothing of the actor's {axis} is left", axis=axis, suspends=True)
         if any(getattr(each, "needs_quotes", False) for each in limiting):
             self._quote(attempt, limiting)
 
@@ -249,14 +251,6 @@ def meter(
     cost: ceilings count that, for good, and the cost stays unknown.
     """
     return MeterLayer(prices, unpriced_policy, estimate, fallback_price)
-
-
-def _has_money_ceiling(ctx: RunContext, meters: Sequence[Meter]) -> bool:
-    for each in meters:
-        ceiling = getattr(each, "ceiling", None)
-        if ceiling is not None and ceiling() is not None and getattr(each, "mode", None) != "observe":
-            return True
-    return ctx.actor_budget is not None and ctx.actor_budget.max_cost() is not None
 
 
 def _provider(attempt: Attempt) -> str:

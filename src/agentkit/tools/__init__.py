@@ -1,7 +1,8 @@
 """Python functions as tools, and the toolbox of an agent."""
 
+from agentkit.core.runtime.metering.operation import Bill, metered
 from agentkit.tools.result import MAX_RESULT_CHARS, render_result
 from agentkit.tools.tool import Tool, tool
 from agentkit.tools.toolbox import Toolbox
 
-__all__ = ["MAX_RESULT_CHARS", "Tool", "Toolbox", "render_result", "tool"]
+__all__ = ["MAX_RESULT_CHARS", "Bill", "Tool", "Toolbox", "metered", "render_result", "tool"]

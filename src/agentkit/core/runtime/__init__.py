@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from agentkit.core.runtime.metering.actor_budget import ActorBudget
     from agentkit.core.runtime.metering.budget import Budget
     from agentkit.core.runtime.metering.forecast import Forecast
+    from agentkit.core.runtime.metering.operation import Bill, metered
     from agentkit.core.runtime.metering.quota import Quota
     from agentkit.core.runtime.null_context import NullCtx
     from agentkit.core.runtime.services import AppData, Key, Services
@@ -65,6 +66,7 @@ _HERE = {
         "Observation",
     ),
     "metering.forecast": ("Forecast",),
+    "metering.operation": ("Bill", "metered"),
     "metering.quota": ("Quota",),
     "services": ("AppData", "Key", "Services"),
     "signals": ("Signal", "SignalChannel"),
@@ -84,6 +86,7 @@ __all__ = [
     "ActorBudget",
     "AlwaysOnSampler",
     "AppData",
+    "Bill",
     "Budget",
     "CallRuntime",
     "CancellationToken",
@@ -126,6 +129,7 @@ __all__ = [
     "close_with_loop",
     "gather_best_effort",
     "gather_bounded",
+    "metered",
     "run",
     "run_agents",
     "run_sync",

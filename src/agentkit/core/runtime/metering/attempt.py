@@ -32,7 +32,7 @@ from agentkit.core.contracts import (
 from agentkit.core.runtime.context import RunContext
 from agentkit.errors import MeterExceeded
 
-__all__ = ["Attempt", "admit", "charge", "give_back", "learn", "resize", "row", "settle"]
+__all__ = ["Attempt", "admit", "charge", "give_back", "has_money_ceiling", "learn", "resize", "row", "settle"]
 
 _LOG = logging.getLogger("agentkit")
 _NOTHING = Usage()
@@ -75,7 +75,10 @@ class Attempt(Struct):
 
 
 async def admit(attempt: Attempt) -> None:
-    """Ask every meter that may refuse, in order; raises MeterExceeded, and then nothing stays reserved."""
+    """Ask the actor, and every meter that may refuse, in order; raises MeterExceeded, and then nothing is reserved."""
+    actor = attempt.ctx.actor_budget
+    if actor is not None and (axis := actor.exhausted_axis()) is not None:
+        raise MeterExceeded(f"nothing of the actor's {axis} is left", axis=axis, suspends=True)
     passed: list[Meter] = []
     try:
         for each in attempt.limiting:
@@ -87,6 +90,16 @@ async def admit(attempt: Attempt) -> None:
     except BaseException:
         give_back(attempt, passed)
         raise
+
+
+def has_money_ceiling(attempt: Attempt) -> bool:
+    """Return whether anybody who is asked limits dollars."""
+    for each in attempt.limiting:
+        ceiling = getattr(each, "ceiling", None)
+        if ceiling is not None and ceiling() is not None and getattr(each, "mode", None) != "observe":
+            return True
+    actor = attempt.ctx.actor_budget
+    return actor is not None and actor.max_cost() is not None
 
 
 def give_back(attempt: Attempt, meters: Sequence[Meter]) -> None:
