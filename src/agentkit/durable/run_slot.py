@@ -42,7 +42,7 @@ class RunSlot:
     stops, since whatever would lose its steps loses the log too. Raises RunConflict while somebody else holds the slot.
     """
 
-    __slots__ = ("_ctx", "_holds", "_lease", "_log", "_renewal", "_slot", "_task", "revision", "volatile")
+    __slots__ = ("_ctx", "_holds", "_lease", "_log", "_memory", "_renewal", "_slot", "_task", "revision", "volatile")
 
     def __init__(self, ctx: RunContext, *, durable: bool = True) -> None:
         self._ctx = ctx
@@ -54,6 +54,7 @@ class RunSlot:
         self._task: asyncio.Task[None] | None = None
         self.revision = 0
         self.volatile = self._log is None or bool(getattr(self._log, "volatile", False))
+        self._memory = _volatile(self._log) if self._log is not None and self.volatile else None
 
     @property
     def log(self) -> RunLog | None:
@@ -128,8 +129,8 @@ class RunSlot:
         """Append one step; it is durable when this returns."""
         if self._log is None:
             return
-        if self.volatile:
-            _volatile(self._log).wrote.add((self._slot.tenant, self._slot.run_id))
+        if self._memory is not None:
+            self._memory.wrote.add((self._slot.tenant, self._slot.run_id))
         record = LogRecord("checkpoint", str(self.revision + 1), encode_data(CHECKPOINT_KIND, step))
         fence = None if self._lease is None else self._lease.fence
         writing = asyncio.ensure_future(
@@ -144,26 +145,26 @@ class RunSlot:
 
     async def discard(self) -> None:
         """Forget a finished run of a volatile log, so that a long-lived process does not grow."""
-        run = (self._slot.tenant, self._slot.run_id)
-        if self._log is not None and self.volatile and run in _volatile(self._log).wrote:
+        run, memory = (self._slot.tenant, self._slot.run_id), self._memory
+        if self._log is not None and memory is not None and run in memory.wrote:
             await self._log.delete(*run)
-            _volatile(self._log).wrote.discard(run)
+            memory.wrote.discard(run)
 
     async def end(self) -> None:
         """Give the slot back; may be called twice."""
         if self._renewal is not None:
             self._renewal.cancel()
             self._renewal = None
-        if self._holds and self._log is not None:
+        if self._holds and self._memory is not None:
             self._holds = False
-            _VOLATILE[self._log].held.discard(self._slot)
+            self._memory.held.discard(self._slot)
         lease, self._lease = self._lease, None
         if lease is not None and self._log is not None:
             await self._log.release(lease)
 
     async def _take(self, log: RunLog) -> None:
-        if self.volatile:
-            held = _volatile(log).held
+        if self._memory is not None:
+            held = self._memory.held
             if self._slot in held:
                 raise RunConflict(f"Run {self._slot.run_id!r} is running here; {_ELSEWHERE}")
             held.add(self._slot)
