@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Sequence
 from decimal import Decimal
+from functools import reduce
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -46,7 +48,7 @@ _NO_TOOLS: tuple[tuple[ToolSpec, ...], int] = ((), 0)
 class Tally:
     """Sums of money, calls and tokens; not thread-safe by itself. Tokens are added up when somebody asks for them.
 
-    `dearest` and `cheapest` are dollars of one accepted attempt; None before the first that was counted here.
+    `dearest` and `cheapest` are dollars of one accepted attempt, of those that were noted; None before the first.
     """
 
     __slots__ = ("_fresh", "_usage", "calls", "cheapest", "dearest", "spent", "unpriced", "version")
@@ -77,7 +79,6 @@ class Tally:
             self.unpriced += 1
         else:
             self.spent = add_money(self.spent, cost)
-            self._note(cost)
 
     def add_record(self, record: CostRecord) -> None:
         """Add an attempt."""
@@ -85,8 +86,6 @@ class Tally:
         if cost is None:
             self.unpriced += 1
             cost = record.known_cost
-        elif record.accepted:
-            self._note(cost)
         self.spent = add_money(self.spent, cost)
         if record.accepted:
             self.calls += 1
@@ -95,6 +94,15 @@ class Tally:
         fresh.append(record.usage)
         if len(fresh) >= _KEPT_APART:
             self._add_up()
+
+    def add_records(self, records: Sequence[CostRecord]) -> None:
+        """Add several attempts in one go."""
+        costs = [record.known_cost if record.cost is None else record.cost for record in records]
+        self.spent = reduce(add_money, costs, self.spent)
+        self.unpriced += sum([record.cost is None for record in records])
+        self.calls += sum([record.accepted for record in records])
+        self.version += len(records)
+        self._usage = total_usage(self.usage, [record.usage for record in records])
 
     def replace(self, old: AccountState, new: AccountState) -> None:
         """Count `new` where `old` was counted before."""
@@ -108,7 +116,8 @@ class Tally:
         """Return the sums as a value."""
         return AccountState(self.spent, self.unpriced, self.calls, self.usage, self.version)
 
-    def _note(self, cost: Decimal) -> None:
+    def note(self, cost: Decimal) -> None:
+        """Compare the dollars of an accepted attempt with those so far."""
         if self.dearest is None or self.cheapest is None:
             self.dearest = self.cheapest = cost
         elif cost > self.dearest:
@@ -121,6 +130,36 @@ class Tally:
         self._fresh.clear()
 
 
+class TrackedRun:
+    """What one run used; its rows, which its own account holds too, are added up when somebody asks."""
+
+    __slots__ = ("_rows", "_tally")
+
+    def __init__(self, state: AccountState = NOTHING_YET) -> None:
+        self._tally: Tally | None = None if state is NOTHING_YET else Tally(state)
+        self._rows: list[CostRecord] = []
+
+    @property
+    def tally(self) -> Tally:
+        """Return the sums of everything so far."""
+        return self._added_up()
+
+    def add_record(self, record: CostRecord) -> None:
+        """Add an attempt."""
+        self._rows.append(record)
+        if len(self._rows) >= _KEPT_APART:
+            self._added_up()
+
+    def _added_up(self) -> Tally:
+        tally = self._tally
+        if tally is None:
+            tally = self._tally = Tally()
+        if self._rows:
+            tally.add_records(self._rows)
+            self._rows.clear()
+        return tally
+
+
 class Accounts:
     """The sums of a budget, in all and for each run that is tracked; the owner's lock guards every method."""
 
@@ -128,11 +167,13 @@ class Accounts:
 
     def __init__(self, state: AccountState) -> None:
         self.total = Tally(state)
-        self._runs: dict[RunKey, Tally] = {}
+        self._runs: dict[RunKey, TrackedRun] = {}
 
     def settle(self, run: RunKey, record: CostRecord) -> None:
         """Count an attempt."""
         self.total.add_record(record)
+        if record.accepted and record.cost is not None:
+            self.total.note(record.cost)
         mine = self._runs.get(run)
         if mine is not None:
             mine.add_record(record)
@@ -140,24 +181,27 @@ class Accounts:
     def add(self, run: RunKey | None, usage: Usage, cost: Decimal | None) -> None:
         """Count a charge that is a call of its own."""
         self.total.add(usage, cost)
+        if cost is not None:
+            self.total.note(cost)
         if run in self._runs:
-            self._runs[run].add(usage, cost)
+            self._runs[run].tally.add(usage, cost)
 
     def state(self, run: RunKey) -> AccountState:
         """Return what a tracked run used."""
         mine = self._runs.get(run)
-        return NOTHING_YET if mine is None else mine.state()
+        return NOTHING_YET if mine is None else mine.tally.state()
 
     def track(self, run: RunKey) -> None:
         """Keep an account of a run from now on; one that is kept already stays."""
-        self._runs.setdefault(run, Tally())
+        if run not in self._runs:
+            self._runs[run] = TrackedRun()
 
     def restore(self, run: RunKey, state: AccountState) -> None:
         """Count what a checkpoint says that a run used, unless that version of it is counted already."""
         mine = self._runs.get(run)
-        if mine is None or mine.version < state.version:
-            self.total.replace(NOTHING_YET if mine is None else mine.state(), state)
-            self._runs[run] = Tally(state)
+        if mine is None or mine.tally.version < state.version:
+            self.total.replace(NOTHING_YET if mine is None else mine.tally.state(), state)
+            self._runs[run] = TrackedRun(state)
 
     def forget(self, run: RunKey) -> None:
         """Drop a run's account; the total stays."""
@@ -193,8 +237,7 @@ class RunAccount:
         if tally is None:
             tally = self._tally = Tally()
         if self._counted < len(self.records):
-            for record in self.records[self._counted :]:
-                tally.add_record(record)
+            tally.add_records(self.records[self._counted :])
             self._counted = len(self.records)
         return tally
 
