@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import count
-from os import urandom
 from typing import cast
 
 from msgspec import Struct
@@ -31,6 +29,7 @@ from agentkit.core.contracts import (
 from agentkit.core.contracts.history import clean_message
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.deadline import DeadlineLike
+from agentkit.core.runtime.identity import new_id
 from agentkit.core.runtime.metering.budget import Budget
 from agentkit.errors import ConfigurationError
 from agentkit.schema import OutputType, output_type
@@ -40,15 +39,13 @@ __all__ = ["Tools", "Work", "ask_work", "job_for", "new_run_id", "opening", "pla
 
 Tools = Sequence[ToolPort | Callable[..., object]]
 
-_PROCESS = urandom(8).hex()
-_COUNTER = count(1)
 _PARTS = (TextPart, ImagePart, FilePart)
 _MESSAGES = (SystemMessage, UserMessage, AssistantMessage, ToolMessage)
 
 
 def new_run_id() -> str:
     """Return a run id that no other process makes up."""
-    return f"run-{_PROCESS}-{next(_COUNTER)}"
+    return f"run-{new_id()}"
 
 
 def placed(ctx: RunContext, budget: Budget | None, deadline: DeadlineLike, sink: EventSink | None) -> RunContext:

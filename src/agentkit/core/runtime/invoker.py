@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
-from itertools import count
-from os import urandom
 
 from msgspec.structs import replace
 
@@ -30,6 +28,7 @@ from agentkit.core.contracts import (
 )
 from agentkit.core.runtime.abort import Abort
 from agentkit.core.runtime.context import RunContext
+from agentkit.core.runtime.identity import new_id
 from agentkit.core.runtime.layers import chain
 from agentkit.core.runtime.stream import EventStream
 from agentkit.core.runtime.tool_stream import ToolStream, ToolWatcher, result_of
@@ -38,9 +37,6 @@ from agentkit.errors import AgentkitError, ConfigurationError, StreamBroken
 __all__ = ["Invoker"]
 
 ChatWatcher = Callable[[ChatEvent], Awaitable[None]]
-
-_PROCESS = urandom(6).hex()
-_COUNTER = count(1)
 
 
 class Invoker:
@@ -108,7 +104,7 @@ class Invoker:
         self, request: ToolRequest, ctx: RunContext, /, *, watch: ToolWatcher | None = None
     ) -> ToolResult:
         """Return the result of one tool call; `watch` is awaited with each tool event."""
-        call = Call(ctx, request, f"{_PROCESS}-{next(_COUNTER)}")
+        call = Call(ctx, request, new_id())
         try:
             if ctx.deadline is None and ctx.cancel is None:
                 return await result_of(self._tool(call), watch)
@@ -150,7 +146,7 @@ class Invoker:
         return replace(response, attempts=tuple(attempts)) if attempts else response
 
     def _call(self, request: ChatRequest, ctx: RunContext, purpose: Purpose, route: Route | None) -> Call[ChatRequest]:
-        return Call(ctx, request, f"{_PROCESS}-{next(_COUNTER)}", route, 1, purpose)
+        return Call(ctx, request, new_id(), route, 1, purpose)
 
     def _to_model(self, call: Call[ChatRequest]) -> AsyncGenerator[ChatEvent, None]:
         port = self.llm if call.route is None else call.route.port

@@ -6,8 +6,6 @@ import warnings
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from decimal import Decimal
-from itertools import count
-from os import urandom
 from typing import NoReturn
 
 from agentkit.catalog import cost
@@ -28,6 +26,7 @@ from agentkit.core.contracts import (
 )
 from agentkit.core.runtime.checks import text
 from agentkit.core.runtime.context import RunContext
+from agentkit.core.runtime.identity import new_id
 from agentkit.core.runtime.metering.attempt import Attempt, admit, charge, has_money_ceiling, settle
 from agentkit.core.runtime.metering.ending import outcome_of
 from agentkit.core.runtime.metering.ledgered import begin, end
@@ -36,8 +35,6 @@ from agentkit.errors import ConfigurationError, ProviderError, UnpricedModel
 
 __all__ = ["Bill", "metered"]
 
-_PROCESS = urandom(6).hex()
-_COUNTER = count(1)
 _UNKNOWN = Usage(None, None)
 _NO_REQUEST = ChatRequest(())
 
@@ -143,7 +140,7 @@ def _opened(ctx: RunContext, provider: str, operation: str, purpose: Purpose) ->
         raise ConfigurationError(f"metered({ctx!r}): pass the RunContext that the tool or agent was called with.")
     ctx.check_cancelled()
     route = Route(_NOWHERE, operation, provider, listed=False)
-    call = Call(ctx, _NO_REQUEST, f"{_PROCESS}-op-{next(_COUNTER)}", route, 1, purpose)
+    call = Call(ctx, _NO_REQUEST, new_id(), route, 1, purpose)
     meters = ctx.all_meters
     limiting = [each for each in meters if not getattr(each, "unlimited", False)]
     return Attempt(call, ctx, meters, limiting, None, ctx.services.clock.now())
