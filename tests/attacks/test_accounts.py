@@ -8,6 +8,7 @@ import pytest
 
 from agentkit import Agent, Binding, Budget, CallRuntime, Scope, Usage
 from agentkit.core.contracts import ChatRequest, UserMessage
+from agentkit.errors import ConfigurationError
 from agentkit.testing import Reply, ScriptedModel
 
 SCOPE = Scope(tenant="t")
@@ -49,3 +50,10 @@ async def test_a_budget_for_life_keeps_no_account_of_what_is_over(kind):
     assert not life._accounts
     assert life.held() == 0
     assert (life.spent() == Decimal("0.010")) is (kind != "failed child")
+
+
+@pytest.mark.parametrize("key", ["acme\nother", "", "acme\x00", "acme\u2028"])
+def test_a_shared_key_is_one_line_that_can_be_seen(key):
+    """A tenant whose name holds a line break spends under no key but its own: such a key is refused."""
+    with pytest.raises(ConfigurationError, match="shared="):
+        Budget("1", shared=key)

@@ -156,13 +156,16 @@ class PostgresLedgerStore:
     async def _begin(
         self, entry: LedgerEntry, hold: Decimal, ceilings: Sequence[SharedCeiling], lease: float
     ) -> SharedRefusal | None:
-        keys = sorted({ceiling.key for ceiling in ceilings})
+        lowest: dict[str, SharedCeiling] = {}  # two budgets may name one key: it is held once, under the lower
+        for each in sorted(ceilings, key=lambda ceiling: (ceiling.key, ceiling.dollars)):
+            lowest.setdefault(each.key, each)
+        keys = list(lowest)
 
         async def work(db: asyncpg.Connection) -> None:
             added = await db.fetchval(_ADD, *_row(entry), hold, keys, self._place.now(), timedelta(seconds=lease))
             if added is None:
                 return
-            for ceiling in sorted(ceilings, key=lambda ceiling: ceiling.key):
+            for ceiling in lowest.values():
                 await db.execute(_KNOW, ceiling.key)
                 if await db.fetchval(_TAKE, ceiling.key, hold, ceiling.dollars) is None:
                     raise _Refused(in_the_way(ceiling, await _standing(db, ceiling.key), hold))

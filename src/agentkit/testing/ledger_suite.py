@@ -140,6 +140,19 @@ async def holds_a_ceiling(ledger: LedgerStore, clock: ManualClock) -> None:
     assert await ledger.standing("another") == SharedSpend(), "another key counts the same"
 
 
+async def holds_a_key_once(ledger: LedgerStore, clock: ManualClock) -> None:
+    """Two ceilings under one key hold an attempt once, and the lower one is what holds."""
+    two = [SharedCeiling("acme", Decimal("0.10")), SharedCeiling("acme", Decimal("0.05"))]
+    refusal = await ledger.begin(entry(clock, "c1", state="open"), hold=Decimal("0.06"), ceilings=two)
+    assert refusal is not None and refusal.ceiling == two[1], f"the lower ceiling was passed: {refusal}"
+    assert await ledger.begin(entry(clock, "c1", state="open"), hold=Decimal("0.04"), ceilings=two) is None
+    assert (await ledger.standing("acme")).held == Decimal("0.04"), "an attempt was held twice"
+    await ledger.settle([entry(clock, "c1", "0.02")])
+    assert await ledger.standing("acme") == SharedSpend(Decimal("0.02")), (
+        "an end gave back another amount than was held"
+    )
+
+
 async def loses_what_nobody_ends(ledger: LedgerStore, clock: ManualClock) -> None:
     """After its lease an open row is lost and holds nothing; an end that is told late still counts."""
     ceiling = SharedCeiling("acme", Decimal("0.10"))
@@ -207,6 +220,7 @@ LEDGER_CHECKS: tuple[Callable[[LedgerStore, ManualClock], Awaitable[None]], ...]
     pages,
     tells_an_end_once,
     holds_a_ceiling,
+    holds_a_key_once,
     loses_what_nobody_ends,
     admits_no_more_than_fit,
     sums_by_what_is_asked,

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from agentkit.core.contracts.money import ZERO
 from agentkit.core.contracts.pricing import CostRecord
+from agentkit.errors import ConfigurationError
 
 __all__ = [
     "CostDimension",
@@ -55,10 +56,17 @@ class LedgerEntry(Struct, frozen=True, kw_only=True):
 
 
 class SharedCeiling(Struct, frozen=True):
-    """Dollars that all workers over one ledger may spend together under a key, such as "acme/2026-12"."""
+    """Dollars that all workers over one ledger may spend together under a key, such as "acme/2026-12".
+
+    Raises ConfigurationError for a key with line breaks or other signs that nobody can see.
+    """
 
     key: str
     dollars: Decimal
+
+    def __post_init__(self) -> None:
+        if not self.key or not self.key.isprintable():
+            raise ConfigurationError(f"shared={self.key!r}: pass a key of printable signs, such as 'acme/2026-12'.")
 
 
 class SharedSpend(Struct, frozen=True):

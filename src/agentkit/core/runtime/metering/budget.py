@@ -15,6 +15,7 @@ from agentkit.core.contracts import (
     Money,
     OnExceeded,
     Quote,
+    SharedCeiling,
     Usage,
     add_money,
     divide_money,
@@ -90,10 +91,10 @@ class Budget(BudgetStanding):
         self.strict = strict
         self.stop_midstream = stop_midstream
         self.max_wait = max_wait
-        if shared is not None and (not shared or max_cost_usd is None):
-            raise ConfigurationError(
-                f"Budget(shared={shared!r}): pass a key, such as 'acme/2026-12', together with max_cost_usd."
-            )
+        if shared is not None:
+            if limits.cost is None:
+                raise ConfigurationError(f"Budget(shared={shared!r}): pass max_cost_usd together with the key.")
+            SharedCeiling(shared, limits.cost)  # refuses a key that is none
         self.shared = shared
         spent = ZERO if spent_usd is None else to_money(spent_usd)
         whole("Budget", "calls", calls, 0)
