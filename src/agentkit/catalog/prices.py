@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from agentkit.catalog.rates import scaled
 from agentkit.catalog.rules import ANY, PriceRow, check_unambiguous, ranked
 from agentkit.catalog.snapshot import Rule, Snapshot, load_snapshot
+from agentkit.catalog.sound import sound
 from agentkit.core.contracts import Rates
 
 __all__ = ["DEFAULT_PRICES", "Explanation", "PriceTable", "family"]
@@ -49,6 +50,7 @@ class PriceTable:
         self._own: dict[tuple[str, str], tuple[PriceRow, ...]] = {}
         self._ships = rows is None
         for row in rows or ():
+            sound(row.rates)
             key = (row.provider, row.model)
             self._own[key] = (*self._own.get(key, ()), row)
         for same in self._own.values():
@@ -160,6 +162,7 @@ class PriceTable:
         table = PriceTable(None if self._ships else ())
         table._own = dict(self._own)
         for row in rows:
+            sound(row.rates)
             key = (row.provider, row.model)
             kept = tuple(other for other in table._own.get(key, ()) if other.key() != row.key())
             table._own[key] = (*kept, row)

@@ -9,6 +9,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from agentkit.catalog.assess import MILLION, assess, stepped
+from agentkit.catalog.sound import sound
 from agentkit.core.contracts import (
     ZERO,
     Money,
@@ -75,7 +76,7 @@ def parse_price(price: Price) -> Rates:
     unknown. Raises ConfigurationError that shows how to write it.
     """
     if isinstance(price, Rates):
-        return price
+        return sound(price)
     try:
         if isinstance(price, Mapping):
             return _from_mapping(price)

@@ -70,8 +70,35 @@ class PatientLedger:
         telling = list(self._kept.values())
         if not telling:
             return
-        await self._store.settle(telling)
-        for entry in telling:
+        try:
+            await self._store.settle(telling)
+        except StoreError:
+            if len(telling) == 1:
+                raise
+            await self._tell_apart(telling)
+        else:
+            self._forget(telling)
+
+    async def _tell_apart(self, telling: Sequence[LedgerEntry]) -> None:
+        """Tell each on its own, so that one that no store takes keeps no other back; stops where the store is gone.
+
+        That is when the newest and the oldest fail both: the store's error is raised.
+        """
+        failed: StoreError | None = None
+        for number, entry in enumerate((telling[-1], *telling[:-1])):
+            try:
+                await self._store.settle([entry])
+            except StoreError as error:
+                if failed is not None and number == 1:
+                    raise
+                failed = error
+            else:
+                self._forget([entry])
+        if failed is not None:
+            raise failed
+
+    def _forget(self, told: Sequence[LedgerEntry]) -> None:
+        for entry in told:
             self._kept.pop(entry.id, None)
 
     async def entries(self, query: CostQuery, *, after: int = 0, limit: int = 1000) -> EntryPage:

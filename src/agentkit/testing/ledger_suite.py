@@ -144,7 +144,8 @@ async def holds_a_key_once(ledger: LedgerStore, clock: ManualClock) -> None:
     """Two ceilings under one key hold an attempt once, and the lower one is what holds."""
     two = [SharedCeiling("acme", Decimal("0.10")), SharedCeiling("acme", Decimal("0.05"))]
     refusal = await ledger.begin(entry(clock, "c1", state="open"), hold=Decimal("0.06"), ceilings=two)
-    assert refusal is not None and refusal.ceiling == two[1], f"the lower ceiling was passed: {refusal}"
+    assert refusal is not None, "the lower ceiling was passed"
+    assert refusal.ceiling == two[1], f"the lower ceiling was passed: {refusal}"
     assert await ledger.begin(entry(clock, "c1", state="open"), hold=Decimal("0.04"), ceilings=two) is None
     assert (await ledger.standing("acme")).held == Decimal("0.04"), "an attempt was held twice"
     await ledger.settle([entry(clock, "c1", "0.02")])

@@ -39,6 +39,7 @@ _NOTHING = Usage()
 _NO_ANSWER = ChatResponse(AssistantMessage())
 _NO_BILLING: Mapping[str, str] = {}
 _MOST_GAPS = 256
+_MOST_DOLLARS = Decimal(10) ** 24  # what every ledger can hold, also added up
 _TOLD_GAPS: set[tuple[str, tuple[str, ...]]] = set()
 
 
@@ -215,21 +216,29 @@ def _price(rates: Rates | None, usage: Usage) -> Decimal | None:
     if rates is None:
         return None
     try:
-        return cost(rates, usage)
+        price = cost(rates, usage)
+        if price is None or 0 <= price < _MOST_DOLLARS:
+            return price
     except Exception:
         _LOG.exception("The rates %r cannot price %r", rates.rule, usage)
-        return None
+    else:
+        _LOG.error("The rates %r price %r at %s, which no bill can say", rates.rule, usage, price)
+    return None
 
 
 def _least(rates: Rates, usage: Usage) -> Decimal:
-    """Return the lower bound of a cost that is not known, and say once what the rule does not price."""
-    bill = assess(rates, usage)
+    """Return the lower bound of a cost that is not known, 0 when none can be said; tell once what has no price."""
+    try:
+        bill = assess(rates, usage)
+        known = bill.known if 0 <= bill.known < _MOST_DOLLARS else ZERO
+    except Exception:  # it was logged when the whole could not be priced
+        return ZERO
     gap = (rates.rule, bill.missing)
     if gap not in _TOLD_GAPS and len(_TOLD_GAPS) < _MOST_GAPS:
         _TOLD_GAPS.add(gap)
         missing = ", ".join(bill.missing)
         _LOG.warning("The rule %r has no price for %s: the cost of such calls is unknown", rates.rule, missing)
-    return bill.known
+    return known
 
 
 def _delivered(attempt: Attempt, outcome: Outcome) -> bool:

@@ -93,7 +93,7 @@ class Budget(BudgetStanding):
         self.max_wait = max_wait
         if shared is not None:
             if limits.cost is None:
-                raise ConfigurationError(f"Budget(shared={shared!r}): pass max_cost_usd together with the key.")
+                raise ConfigurationError(f"Budget(shared={shared!r}): pass a key together with max_cost_usd.")
             SharedCeiling(shared, limits.cost)  # refuses a key that is none
         self.shared = shared
         spent = ZERO if spent_usd is None else to_money(spent_usd)

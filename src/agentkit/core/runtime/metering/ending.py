@@ -16,9 +16,9 @@ from agentkit.errors import (
     Refused,
 )
 
-__all__ = ["limit_of", "never_accepted", "outcome_of", "plausible", "reported_of", "usage_of"]
+__all__ = ["MOST_TOKENS", "limit_of", "never_accepted", "outcome_of", "plausible", "reported_of", "usage_of"]
 
-_MOST_TOKENS = 2**53
+MOST_TOKENS = 2**53
 _PARTS = ("cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens")
 
 
@@ -73,7 +73,7 @@ def plausible(usage: Usage) -> Usage:
         usage.reasoning_tokens,
     )
     for tokens in counts:
-        if tokens and not 0 < tokens <= _MOST_TOKENS:
+        if tokens and not 0 < tokens <= MOST_TOKENS:
             return _without_impossible(usage)
     return usage
 
@@ -88,7 +88,7 @@ def _without_impossible(usage: Usage) -> Usage:
 
 
 def _possible(tokens: int | None) -> bool:
-    return tokens is None or 0 <= tokens <= _MOST_TOKENS
+    return tokens is None or 0 <= tokens <= MOST_TOKENS
 
 
 def never_accepted(error: BaseException, *, started: bool) -> bool:

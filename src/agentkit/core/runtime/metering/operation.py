@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from decimal import Decimal
+from decimal import Decimal, DecimalException
 from typing import NoReturn
 
-from agentkit.catalog import cost
+from agentkit.catalog import cost, parse_price
 from agentkit.core.contracts import (
     ZERO,
     Call,
@@ -28,7 +28,7 @@ from agentkit.core.runtime.checks import text
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.identity import new_id
 from agentkit.core.runtime.metering.attempt import Attempt, admit, charge, has_money_ceiling, settle
-from agentkit.core.runtime.metering.ending import outcome_of
+from agentkit.core.runtime.metering.ending import MOST_TOKENS, outcome_of, plausible
 from agentkit.core.runtime.metering.ledgered import begin, end
 from agentkit.core.runtime.metering.limits import to_ceiling
 from agentkit.errors import ConfigurationError, ProviderError, UnpricedModel
@@ -57,10 +57,10 @@ class Bill:
 
         Raises ConfigurationError for less than nothing.
         """
-        for name, amount in units.items():
-            if not amount >= 0:
-                raise ConfigurationError(f"used({name}={amount!r}): pass a number from 0 on.")
-        added = Usage(units=tuple(sorted(units.items())))
+        told = {name: _amount(name, amount) for name, amount in units.items()}
+        if usage is not None and plausible(usage) is not usage:
+            raise ConfigurationError(f"used({usage!r}): pass tokens from 0 on.")
+        added = Usage(units=tuple(sorted(told.items())))
         self._usage = (self._usage or Usage()) + (added if usage is None else usage + added)
 
     def costs(self, dollars: Money) -> None:
@@ -130,9 +130,11 @@ async def metered(
     finally:
         attempt.rates, usage = bill.settled(rates, outcome)
         attempt.visible = True
-        await charge(attempt, settle(attempt, outcome, None if refused and usage is _UNKNOWN else usage))
-        if attempt.opened is not None:
-            await end(attempt, attempt.opened)
+        try:
+            await charge(attempt, settle(attempt, outcome, None if refused and usage is _UNKNOWN else usage))
+        finally:
+            if attempt.opened is not None:
+                await end(attempt, attempt.opened)
 
 
 def _opened(ctx: RunContext, provider: str, operation: str, purpose: Purpose) -> Attempt:
@@ -152,7 +154,7 @@ def _quoted(call: Call[ChatRequest], bound: Decimal | None) -> Call[ChatRequest]
 
 def _rates(price: Rates | Money | Mapping[str, Money] | None) -> Rates | None:
     if price is None or isinstance(price, Rates):
-        return price
+        return price if price is None else parse_price(price)
     if isinstance(price, Mapping):
         units = tuple(UnitRate(unit, _dollars(f"price[{unit!r}]", each)) for unit, each in price.items())
         return Rates(ZERO, ZERO, units=units, rule="given")
@@ -172,6 +174,17 @@ def _bound(
     if bound is None:
         raise ConfigurationError(f"metered(at_most={dict(expected)!r}): the price has no rate for some of these units.")
     return bound
+
+
+def _amount(name: str, value: object) -> int | Decimal:
+    """Return how much of a unit was used; a float enters by its spelling."""
+    try:
+        amount = Decimal(str(value))
+    except (DecimalException, ValueError):
+        amount = Decimal("NaN")
+    if isinstance(value, (bool, str)) or not amount.is_finite() or not 0 <= amount <= MOST_TOKENS:
+        raise ConfigurationError(f"used({name}={value!r}): pass a number from 0 on.")
+    return value if isinstance(value, int) else amount
 
 
 def _dollars(name: str, value: Money) -> Decimal:
