@@ -29,7 +29,7 @@ from agentkit.core.contracts import (
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.layers import run_context
 from agentkit.core.runtime.metering.attempt import Attempt, admit, charge, has_money_ceiling, learn, settle
-from agentkit.core.runtime.metering.capping import capped, is_strict, quote_of, strict_cap
+from agentkit.core.runtime.metering.capping import capped, check_bounded, is_strict, quote_of, strict_cap
 from agentkit.core.runtime.metering.ending import (
     limit_of,
     never_accepted,
@@ -178,6 +178,8 @@ class MeterLayer:
         asked = call.request.settings.max_tokens
         tokens = self._input(attempt)
         limits = [each for each in meters if is_strict(each)]
+        if limits:
+            check_bounded(call.request.settings)
         if limits and self._estimate is None:
             tokens = _SURELY * tokens + (_TOOLS_AT_MOST if call.request.tools else 0)
         dearest = attempt.bounds = self._tariff.dearest(attempt)

@@ -15,13 +15,14 @@ from agentkit.core.contracts import (
     ChatRequest,
     CostRecord,
     Message,
+    OutputSpec,
     ToolSpec,
     Usage,
     add_money,
     subtract_money,
     total_usage,
 )
-from agentkit.core.runtime.metering.estimate import message_tokens, spec_tokens
+from agentkit.core.runtime.metering.estimate import message_tokens, output_tokens, settings_tokens, spec_tokens
 
 __all__ = ["NOTHING_YET", "AccountState", "Accounts", "RunAccount", "Tally"]
 
@@ -218,7 +219,7 @@ class RunAccount:
     that it was restored from before its open sub-agents ran, whose stored sums have to be made up for.
     """
 
-    __slots__ = ("_counted", "_estimate", "_outputs", "_tally", "_tools", "behind", "parent", "records")
+    __slots__ = ("_counted", "_estimate", "_output", "_outputs", "_tally", "_tools", "behind", "parent", "records")
 
     def __init__(self, parent: RunAccount | None = None, state: AccountState = NOTHING_YET) -> None:
         self.parent = parent
@@ -229,6 +230,7 @@ class RunAccount:
         self._outputs: dict[str, tuple[list[int], list[int]]] | None = None  # the latest, and the same in order
         self._estimate: tuple[int, Message, int] | None = None
         self._tools: tuple[tuple[ToolSpec, ...], int] = _NO_TOOLS
+        self._output: tuple[OutputSpec, int] | None = None
 
     @property
     def tally(self) -> Tally:
@@ -284,7 +286,16 @@ class RunAccount:
             self._estimate = (len(messages), messages[-1], known)
         if request.tools is not self._tools[0]:
             self._tools = (request.tools, sum(spec_tokens(spec) for spec in request.tools))
+        if request.output is not None:
+            known += self._output_tokens(request.output)
+        if request.settings.extra:
+            known += settings_tokens(request.settings)
         return known + self._tools[1]
+
+    def _output_tokens(self, output: OutputSpec) -> int:
+        if self._output is None or output is not self._output[0]:
+            self._output = (output, output_tokens(output))
+        return self._output[1]
 
     @staticmethod
     def _remember_output(outputs: dict[str, tuple[list[int], list[int]]], record: CostRecord) -> None:

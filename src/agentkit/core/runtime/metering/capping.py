@@ -13,6 +13,7 @@ from agentkit.core.contracts import (
     Call,
     ChatRequest,
     Meter,
+    ModelSettings,
     Quote,
     Rates,
     divide_money,
@@ -20,12 +21,18 @@ from agentkit.core.contracts import (
     subtract_money,
 )
 from agentkit.core.runtime.metering.attempt import Attempt, resize
+from agentkit.errors import ConfigurationError
 
-__all__ = ["capped", "is_strict", "lower_cap", "quote_of", "strict_cap"]
+__all__ = ["capped", "check_bounded", "is_strict", "lower_cap", "quote_of", "strict_cap"]
 
 _LEAST_OUTPUT = 64  # fewer tokens than this are no answer: a strict budget refuses instead
 _STRICT_OUTPUT = 8_192  # the cap a strict budget starts from when the request names none
 _PER_TOKEN = Decimal("0.000001")
+_UNBOUNDED: frozenset[str] = frozenset(
+    {"model", "models", "max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "num_predict"}
+    | {"options", "n", "best_of", "generation_config", "generationConfig"}
+    | {"previous_response_id", "conversation", "prompt", "input", "messages"}
+)
 
 
 def is_strict(each: Meter) -> bool:
@@ -49,6 +56,16 @@ def strict_cap(meters: Sequence[Meter], rates: Sequence[Rates], tokens: int, ask
         return None
     wanted = _STRICT_OUTPUT if asked is None else asked
     return max(min(wanted, *fits), min(wanted, _LEAST_OUTPUT))
+
+
+def check_bounded(settings: ModelSettings) -> None:
+    """Raise ConfigurationError for a field of `extra` that lets an answer grow, or a prompt be one that is not here."""
+    for name in settings.extra or ():
+        if name in _UNBOUNDED:
+            raise ConfigurationError(
+                f"ModelSettings(extra={{{name!r}: ...}}) under a strict budget: nobody can say what such a call costs "
+                "at most. Leave it out (max_tokens caps an answer), or budget without strict."
+            )
 
 
 def quote_of(rates: Sequence[Rates], tokens: int, output: int) -> Quote:

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
-from agentkit.core.contracts import AssistantMessage, ChatRequest, FilePart, ImagePart, Message, TextPart, ToolSpec
+from agentkit.core.contracts import (
+    AssistantMessage,
+    ChatRequest,
+    FilePart,
+    ImagePart,
+    Message,
+    ModelSettings,
+    OutputSpec,
+    TextPart,
+    ToolSpec,
+)
 
-__all__ = ["message_tokens", "request_tokens", "spec_tokens", "text_tokens"]
+__all__ = ["message_tokens", "output_tokens", "request_tokens", "settings_tokens", "spec_tokens", "text_tokens"]
 
 _CHARS_PER_TOKEN = 4
 _PER_MESSAGE = 4
@@ -31,6 +41,8 @@ def message_tokens(message: Message) -> int:
         for call in message.tool_calls:
             total += text_tokens(call.name) + text_tokens(call.arguments)
         total += text_tokens(message.reasoning)
+        if message.opaque:
+            total += sum(_json_tokens(item.data) for item in message.opaque)
     return total
 
 
@@ -44,7 +56,17 @@ def _part_tokens(part: TextPart | ImagePart | FilePart) -> int:
 
 def spec_tokens(spec: ToolSpec) -> int:
     """Return the likely tokens of a tool's description and schema."""
-    return text_tokens(spec.name) + text_tokens(spec.description) + len(msgspec.json.encode(spec.parameters)) // 4
+    return text_tokens(spec.name) + text_tokens(spec.description) + _json_tokens(spec.parameters)
+
+
+def output_tokens(output: OutputSpec) -> int:
+    """Return the likely tokens of the schema that an answer has to fit."""
+    return text_tokens(output.name) + _json_tokens(output.schema)
+
+
+def settings_tokens(settings: ModelSettings) -> int:
+    """Return the likely tokens of what the settings put into the prompt: further tools, instructions and the like."""
+    return _json_tokens(settings.extra) if settings.extra else 0
 
 
 def request_tokens(request: ChatRequest) -> int:
@@ -52,5 +74,13 @@ def request_tokens(request: ChatRequest) -> int:
     total = sum(message_tokens(message) for message in request.messages)
     total += sum(spec_tokens(spec) for spec in request.tools)
     if request.output is not None:
-        total += len(msgspec.json.encode(request.output.schema)) // 4
-    return total
+        total += output_tokens(request.output)
+    return total + settings_tokens(request.settings)
+
+
+def _json_tokens(value: object) -> int:
+    try:
+        size = len(msgspec.json.encode(value))
+    except (TypeError, ValueError, OverflowError):  # what cannot be sent is refused by who sends it
+        size = len(repr(value))
+    return -(-size // _CHARS_PER_TOKEN)

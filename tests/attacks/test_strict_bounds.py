@@ -1,0 +1,70 @@
+"""What a request weighs that is no plain text, under a budget that may not be crossed."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from agentkit import Binding, Budget, CallRuntime, Usage
+from agentkit.core.contracts import (
+    AssistantMessage,
+    Call,
+    ChatRequest,
+    ModelSettings,
+    OpaqueItem,
+    OutputSpec,
+    ToolSpec,
+    UserMessage,
+)
+from agentkit.errors import ConfigurationError
+from agentkit.testing import Reply, ScriptedModel
+
+BLOB = "x" * 20_000
+ASKED = (UserMessage("Hi"),)
+SEALED = AssistantMessage("Yes.", opaque=(OpaqueItem(("server", "m"), "reasoning", {"encrypted_content": BLOB}),))
+SCHEMA = {"type": "object", "description": BLOB}
+REQUESTS = {
+    "sealed reasoning": ChatRequest((*ASKED, SEALED, *ASKED)),
+    "output schema": ChatRequest(ASKED, output=OutputSpec("answer", SCHEMA)),
+    "tool": ChatRequest(ASKED, (ToolSpec("t", "", SCHEMA),)),
+    "extra tool": ChatRequest(ASKED, settings=ModelSettings(extra={"tools": [{"name": "t", "description": BLOB}]})),
+    "extra instructions": ChatRequest(ASKED, settings=ModelSettings(extra={"instructions": BLOB})),
+}
+
+
+class Dearest:
+    """A model that bills a token for each byte it was sent and writes as much as it may."""
+
+    def __init__(self) -> None:
+        self.asked: list[Call[ChatRequest]] = []
+
+    def stream(self, call):
+        self.asked.append(call)
+        used = Usage(len(BLOB), call.request.settings.max_tokens)
+        return ScriptedModel([Reply("x", usage=used)]).stream(call)
+
+
+@pytest.mark.parametrize("request_", REQUESTS.values(), ids=REQUESTS)
+async def test_everything_that_is_sent_counts_under_a_strict_ceiling(request_):
+    """Whatever part of a request is large: the least and the most that fits are known before, and never crossed."""
+    for ceiling in ("0.0225", "0.025"):
+        model, budget = Dearest(), Budget(ceiling, strict=True, on_exceeded="stop")
+        async with CallRuntime() as calls:
+            ctx = calls.context(budget=budget)
+            route = calls.services.models.route(Binding(model, price="1/1"))
+            await ctx.services.invoker.chat(request_, ctx, route=route)
+        assert len(model.asked) == 1
+        assert Decimal("0.02") < budget.spent() <= Decimal(ceiling)
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "n", "model", "previous_response_id"])
+async def test_a_strict_budget_refuses_what_nobody_can_bound(name):
+    """A field that lifts the cap, or stands for a prompt kept elsewhere, is refused by name before anything is sent."""
+    model = ScriptedModel(["Hi."], repeat_last=True)
+    settings = ModelSettings(extra={name: 8})
+    async with CallRuntime() as calls:
+        with pytest.raises(ConfigurationError, match=name):
+            await calls.ask(Binding(model), "Hi", settings=settings, budget=Budget("1", strict=True))
+        assert not model.requests
+        assert (await calls.ask(Binding(model), "Hi", settings=settings, budget=Budget("1"))).text == "Hi."
