@@ -65,7 +65,12 @@ class SqliteFile:
                 self._waiting.append((work, mine))
                 if len(self._waiting) == 1:
                     worker.submit(self._run_waiting)
-        return await asyncio.shield(asyncio.wrap_future(mine))
+        done = asyncio.wrap_future(mine)
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            done.add_done_callback(_heard)  # nobody is left to hear of a failure
+            raise
 
     async def aclose(self) -> None:
         """Finish what was begun and close the file; may be called twice."""
@@ -177,6 +182,11 @@ def _together(works: Sequence[Work], db: sqlite3.Connection) -> list[_Outcome]:
             outcomes.append((False, error))
         db.execute("RELEASE one")
     return outcomes
+
+
+def _heard(done: asyncio.Future[T]) -> None:
+    if not done.cancelled():
+        done.exception()
 
 
 def _tell(mine: Future[Any], outcome: _Outcome) -> None:

@@ -27,6 +27,7 @@ __all__ = ["begin", "end"]
 
 _LOG = logging.getLogger("agentkit")
 _GRACE = 5.0  # seconds a ledger has for the end of an attempt
+_GRACE_OF_LEAVING = 0.25  # and of one that was never sent
 _UNKNOWN = Usage(None, None)
 _FIRST_LOOK = 0.02  # seconds until a full ceiling is looked at again, doubled each time
 _LAST_LOOK = 1.0
@@ -73,13 +74,13 @@ async def begin(attempt: Attempt) -> None:
         raise MeterExceeded(_said(refusal, _hold(attempt)), axis="cost", suspends=stops)
 
 
-async def end(attempt: Attempt, opened: LedgerEntry) -> None:
+async def end(attempt: Attempt, opened: LedgerEntry, grace: float = _GRACE) -> None:
     """Tell the ledger how the attempt ended; a ledger that cannot write is logged, the answer is kept."""
     ledger, record = attempt.ctx.services.ledger, attempt.record
     if ledger is None or record is None:
         return
     try:
-        async with asyncio.timeout(_GRACE):
+        async with asyncio.timeout(grace):
             await ledger.settle([replace(opened, record=record, state="settled")])
     except Exception:
         _LOG.exception("The ledger lost call %s of run %s", record.call_id, record.run_id)
@@ -93,13 +94,27 @@ async def _admitted(
     strict = any(getattr(each, "shared", None) and is_strict(each) for each in attempt.limiting)
     look = _FIRST_LOOK
     while True:
-        refusal = await ledger.begin(opened, hold=_hold(attempt), ceilings=ceilings)
+        refusal = await _begun(attempt, ledger, opened, ceilings)
         if refusal is not None and strict and lower_cap(attempt, _left(refusal)):
             continue
         if refusal is None or not refusal.in_flight or clock.now() >= until:
             return refusal
         await clock.sleep(min(look, max(0.0, until - clock.now())))
         look = min(2 * look, _LAST_LOOK)
+
+
+async def _begun(
+    attempt: Attempt, ledger: LedgerStore, opened: LedgerEntry, ceilings: list[SharedCeiling]
+) -> SharedRefusal | None:
+    """Begin once; whoever leaves meanwhile takes back what may have been written, since nothing was sent."""
+    try:
+        return await ledger.begin(opened, hold=_hold(attempt), ceilings=ceilings)
+    except Exception:
+        raise
+    except BaseException:
+        attempt.record = row(attempt, "cancelled", None)
+        await end(attempt, opened, _GRACE_OF_LEAVING)
+        raise
 
 
 def _left(refusal: SharedRefusal) -> Decimal:
