@@ -13,14 +13,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from agentkit.catalog.rates import scaled
-from agentkit.catalog.rules import ANY, PriceRow, check_unambiguous, ranked
+from agentkit.catalog.rules import ANY, STANDARD_TIERS, PriceRow, check_unambiguous, ranked
 from agentkit.catalog.snapshot import Rule, Snapshot, load_snapshot
-from agentkit.catalog.sound import sound
+from agentkit.catalog.sound import sound_rule
 from agentkit.core.contracts import Rates
 
 __all__ = ["DEFAULT_PRICES", "Explanation", "PriceTable", "family"]
 
-STANDARD_TIERS = frozenset({"default", "standard", "auto", "on_demand"})
 _DATED = re.compile(r"(?P<name>.+?)[-@](?P<year>\d{4})-?(?P<month>\d{2})-?(?P<day>\d{2})", re.ASCII)
 _ANY_TIER = (None, "auto")
 _EXTRA = {"speed": "standard", "inference_geo": "global"}  # facts of answers that cost extra, unless they are these
@@ -50,7 +49,7 @@ class PriceTable:
         self._own: dict[tuple[str, str], tuple[PriceRow, ...]] = {}
         self._ships = rows is None
         for row in rows or ():
-            sound(row.rates)
+            sound_rule(row)
             key = (row.provider, row.model)
             self._own[key] = (*self._own.get(key, ()), row)
         for same in self._own.values():
@@ -162,7 +161,7 @@ class PriceTable:
         table = PriceTable(None if self._ships else ())
         table._own = dict(self._own)
         for row in rows:
-            sound(row.rates)
+            sound_rule(row)
             key = (row.provider, row.model)
             kept = tuple(other for other in table._own.get(key, ()) if other.key() != row.key())
             table._own[key] = (*kept, row)

@@ -11,9 +11,10 @@ from msgspec import Struct
 from agentkit.core.contracts import Rates
 from agentkit.errors import ConfigurationError
 
-__all__ = ["ANY", "PriceRow", "check_unambiguous", "ranked"]
+__all__ = ["ANY", "STANDARD_TIERS", "PriceRow", "check_unambiguous", "ranked"]
 
 ANY = "*"
+STANDARD_TIERS = frozenset({"default", "standard", "auto", "on_demand"})
 
 
 class PriceRow(Struct, frozen=True, kw_only=True):

@@ -91,7 +91,7 @@ def _rates(rule: Mapping[str, object], where: str, label: str) -> Rates:
         _maybe(rule, "request", where) or ZERO,
         tuple(bands),
         label,
-        rule.get("marginal", False) is True,
+        _flag(rule, "marginal", where),
         tuple(_unit(_table(unit, f"{where}: units"), f"{where}: units") for unit in units),
         tuple(_step(_table(step, f"{where}: adjust"), f"{where}: adjust") for step in steps),
         _string(rule.get("group", ""), f"{where}: group"),
@@ -155,7 +155,7 @@ def _maybe(table: Mapping[str, object], name: str, where: str) -> Decimal | None
     if name not in table:
         return None
     try:
-        amount = to_money(cast("Money", table[name]))
+        amount = to_money(cast("Money", table[name]), strict=True)
     except MoneyPrecisionError as error:
         raise ConfigurationError(f"{where}: {name}: {error.message}") from None
     if amount < 0:
@@ -167,6 +167,13 @@ def _whole(table: Mapping[str, object], name: str, where: str, default: int) -> 
     value = table.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or value < default:
         raise ConfigurationError(f"{where}: {name}={value!r}: pass a whole number from {default} on.")
+    return value
+
+
+def _flag(table: Mapping[str, object], name: str, where: str) -> bool:
+    value = table.get(name, False)
+    if not isinstance(value, bool):
+        raise ConfigurationError(f"{where}: {name}={value!r}: write true or false, without quotes.")
     return value
 
 

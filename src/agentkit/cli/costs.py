@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import sqlite3
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from contextlib import closing
 from pathlib import Path
 from typing import cast, get_args
 
 import msgspec
 
+from agentkit.cli.moment import read_moment
 from agentkit.cli.plot import bars_svg
 from agentkit.cli.reported import print_divergences
-from agentkit.cli.table import text_table
+from agentkit.cli.table import csv_cell, shown, text_table
 from agentkit.core.contracts import ZERO, CostDimension, CostQuery, CostSum, add_money, render_money
 from agentkit.errors import ConfigurationError
 from agentkit.stores import open_store
@@ -35,8 +37,8 @@ async def costs_command(options: argparse.Namespace) -> int:
     query = CostQuery(
         tenant=options.tenant,
         by=by,
-        since=None if options.since is None else _moment(options.since, "--since"),
-        until=None if options.until is None else _moment(options.until, "--until", ends=True),
+        since=None if options.since is None else read_moment(options.since, "--since"),
+        until=None if options.until is None else read_moment(options.until, "--until", ends=True),
     )
     _check_exists(options.store)
     store = open_store(options.store)
@@ -54,7 +56,7 @@ async def costs_command(options: argparse.Namespace) -> int:
 
 
 def _draw(picture: Path, by: Sequence[str], sums: Sequence[CostSum]) -> None:
-    labels = [" · ".join(part or "-" for part in total.key) or "everything" for total in sums]
+    labels = [" · ".join(shown(part) or "-" for part in total.key) or "everything" for total in sums]
     title = f"Dollars by {', '.join(by)}" if by else "Dollars"
     picture.write_text(bars_svg(labels, [total.known_cost for total in sums], title), "utf-8")
     print(f"drawn to {picture}", file=sys.stderr)
@@ -68,20 +70,24 @@ def _dimensions(text: str) -> tuple[CostDimension, ...]:
     return cast("tuple[CostDimension, ...]", tuple(dict.fromkeys(names)))
 
 
-def _moment(text: str, option: str, *, ends: bool = False) -> datetime:
-    """Return the moment a text names; a bare day is all of it, so as an end it is the next day's beginning."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigurationError(f"{option} {text}: write a day such as 2026-12-01, or a moment in ISO form.") from None
-    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return moment + timedelta(days=1) if ends and len(text) == len("2026-12-01") else moment
-
-
 def _check_exists(store: str) -> None:
-    """Raise ConfigurationError for a file that is not there: asking makes none."""
-    if not store.startswith(("postgres:", "postgresql:")) and not Path(store.removeprefix("sqlite:")).exists():
+    """Raise ConfigurationError for a file that is not there, or is another program's: asking makes no tables."""
+    if store.startswith(("postgres:", "postgresql:")):
+        return
+    file = Path(store.removeprefix("sqlite:"))
+    if not file.exists():
         raise ConfigurationError(f"--store {store}: there is no such file; name the store of your runtime.")
+    if file.is_file() and not _holds_ledger(file):
+        raise ConfigurationError(f"--store {store}: there is no ledger in it; name the store of your runtime.")
+
+
+def _holds_ledger(file: Path) -> bool:
+    """Return whether there is a ledger in the database; what cannot be read is told when it is opened."""
+    try:
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'ledger'").fetchone() is not None
+    except sqlite3.Error:
+        return True
 
 
 def _row(total: CostSum) -> list[str]:
@@ -132,5 +138,7 @@ def _as_csv(by: Sequence[str], sums: Sequence[CostSum]) -> str:
     names = [*by, *(name for name in CostSum.__struct_fields__ if name != "key"), "cost"]
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_fields(by, total) for total in sums)
+    for total in sums:
+        cells = _fields(by, total)
+        writer.writerow(cells | {name: csv_cell(part) for name, part in zip(by, total.key, strict=True)})
     return text.getvalue().rstrip("\n")

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 
 from agentkit.catalog import DEFAULT_PRICES, PriceRow, PriceTable, assess, load_prices
+from agentkit.cli.moment import read_moment
 from agentkit.cli.table import text_table
 from agentkit.core.contracts import Rates, Usage, render_money
 from agentkit.errors import ConfigurationError
@@ -14,6 +15,7 @@ from agentkit.errors import ConfigurationError
 __all__ = ["explain_command", "list_command", "validate_command"]
 
 _TOKENS = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens")
+_MOST = 2**53
 _SHORT = {name.removesuffix("_tokens"): name for name in _TOKENS}
 
 
@@ -42,7 +44,7 @@ async def explain_command(options: argparse.Namespace) -> int:
     if not model:
         raise ConfigurationError(f"{options.model!r}: name provider and model, such as openai:gpt-5.2.")
     table = _table(options.table)
-    at = datetime.now(UTC) if options.at is None else _moment(options.at)
+    at = datetime.now(UTC) if options.at is None else read_moment(options.at, "--at")
     facts = dict(_pair(text, "--fact") for text in options.fact)
     told = table.explain(provider, model, at=at, tier=options.tier, facts=facts)
     if told.rule is None:
@@ -123,7 +125,9 @@ def _usage(pairs: list[str]) -> Usage:
         try:
             amount = Decimal(value)
         except InvalidOperation:
-            raise ConfigurationError(f"--usage {text}: write NAME=NUMBER, such as input=1000.") from None
+            amount = Decimal("NaN")
+        if not amount.is_finite() or not 0 <= amount <= _MOST or (name in _TOKENS and amount != int(amount)):
+            raise ConfigurationError(f"--usage {text}: write NAME=NUMBER, such as input=1000.")
         if name in _TOKENS:
             tokens[name] = int(amount)
         else:
@@ -137,14 +141,6 @@ def _pair(text: str, option: str) -> tuple[str, str]:
     if not (name and equals and value):
         raise ConfigurationError(f"{option} {text}: write NAME=VALUE.")
     return name, value
-
-
-def _moment(text: str) -> datetime:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigurationError(f"--at {text}: write a day such as 2026-12-01, or a moment in ISO form.") from None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _rate(amount: Decimal | None) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 
 import msgspec
 
 from agentkit.catalog import Reconciliation, divergences
-from agentkit.cli.table import text_table
+from agentkit.cli.table import csv_cell, text_table
 from agentkit.core.contracts import CostQuery, LedgerStore, render_money
 
 __all__ = ["print_divergences"]
@@ -27,7 +29,9 @@ async def print_divergences(ledger: LedgerStore, query: CostQuery, form: str) ->
     if form == "json":
         print(msgspec.json.encode([dict(zip(_HEAD, row, strict=True)) for row in rows]).decode(), flush=True)
     elif form == "csv":
-        print("\n".join(",".join(_quoted(cell) for cell in row) for row in (_HEAD, *rows)), flush=True)
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([csv_cell(cell) for cell in row] for row in (_HEAD, *rows))
+        print(text.getvalue().rstrip("\n"), flush=True)
     else:
         none = "No provider reported a cost that is not ours."
         print(text_table(_HEAD, rows, left=5) if rows else none, flush=True)
@@ -48,8 +52,3 @@ def _row(each: Reconciliation) -> Sequence[str]:
         "" if told is None else f"${render_money(told)}",
         difference,
     )
-
-
-def _quoted(cell: str) -> str:
-    doubled = cell.replace('"', '""')
-    return f'"{doubled}"' if any(mark in cell for mark in ',"\n') else cell

@@ -7,7 +7,7 @@ from inspect import signature
 from typing import Final
 
 from agentkit.catalog import FREE
-from agentkit.catalog.prices import STANDARD_TIERS
+from agentkit.catalog.rules import STANDARD_TIERS
 from agentkit.core.contracts import ModelSettings, PriceSource, Rates, Route
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.metering.attempt import Attempt
