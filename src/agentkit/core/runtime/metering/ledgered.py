@@ -65,6 +65,8 @@ async def begin(attempt: Attempt) -> None:
         refusal = await _admitted(attempt, ledger, opened, ceilings, patience)
     except BaseException:
         give_back(attempt, attempt.limiting)
+        if attempt.record is not None:
+            await end(attempt, opened, _GRACE_OF_LEAVING)
         raise
     attempt.opened = opened
     if refusal is not None:
@@ -106,14 +108,13 @@ async def _admitted(
 async def _begun(
     attempt: Attempt, ledger: LedgerStore, opened: LedgerEntry, ceilings: list[SharedCeiling]
 ) -> SharedRefusal | None:
-    """Begin once; whoever leaves meanwhile takes back what may have been written, since nothing was sent."""
+    """Begin once; who leaves meanwhile has a row that takes back what may have been written: nothing was sent."""
     try:
         return await ledger.begin(opened, hold=_hold(attempt), ceilings=ceilings)
     except Exception:
         raise
     except BaseException:
         attempt.record = row(attempt, "cancelled", None)
-        await end(attempt, opened, _GRACE_OF_LEAVING)
         raise
 
 
