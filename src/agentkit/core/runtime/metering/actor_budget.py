@@ -157,16 +157,14 @@ class ActorBudget:
         """Return whether nothing is left of some axis."""
         return self.exhausted_axis() is not None
 
-    def charge(self, usage: Usage, cost: Money | None = None, *, steps: int = 1) -> None:
-        """Book tokens, dollars (None: unpriced) and steps; never raises and never refuses."""
-        priced = None if cost is None else to_money(cost)
+    def charge(self, usage: Usage, cost: Money | None = None, *, steps: int = 1, known_cost: Money = 0) -> None:
+        """Book tokens, dollars (None: unpriced, but for `known_cost`) and steps; never raises and never refuses."""
+        known = to_money(known_cost if cost is None else cost)
         with self._lock:
             self._tokens += (usage.input_tokens or 0) + (usage.output_tokens or 0)
             self._steps += steps
-            if priced is None:
-                self.unpriced += 1
-            else:
-                self._cost = add_money(self._cost, priced)
+            self.unpriced += cost is None
+            self._cost = add_money(self._cost, known)
 
     def can_spawn_child(self, children: int = 1) -> bool:
         """Return whether each of that many children would get something of every axis."""

@@ -117,7 +117,8 @@ def settle(attempt: Attempt, outcome: Outcome, usage: Usage | None, response: Ch
     record = attempt.record = row(attempt, outcome, usage, response)
     ctx.record(record)
     if ctx.actor_budget is not None and usage is not None:
-        ctx.actor_budget.charge(usage, record.cost, steps=1 if record.accepted else 0)
+        steps = 1 if record.accepted else 0
+        ctx.actor_budget.charge(usage, record.cost, steps=steps, known_cost=record.known_cost)
     if attempt.fallback is not None and attempt.rates is None and usage is not None:
         _hold_for_good(attempt, attempt.fallback, usage)
     call = attempt.call

@@ -188,7 +188,8 @@ class Budget(BudgetStanding):
         """Drop the attempt's reservation; what it may have cost stays committed when nobody can say."""
         held = self._room.drop(call)
         if held is not None and record.cost is None and record.accepted and held.quote.cost is not None:
-            self._uncertain = add_money(self._uncertain, held.quote.cost)
+            rest = max(ZERO, subtract_money(held.quote.cost, record.known_cost))
+            self._uncertain = add_money(self._uncertain, rest)
         self._room.wake()
 
     def _admit(self, call: Call[ChatRequest], quote: Quote) -> Refusal | None:

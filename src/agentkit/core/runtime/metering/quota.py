@@ -34,7 +34,7 @@ from agentkit.core.runtime.metering.estimate import request_tokens
 from agentkit.core.runtime.metering.feedback import Feedback
 from agentkit.core.runtime.metering.limits import Refusal, to_ceiling
 from agentkit.core.runtime.metering.remote import RemoteWindows, said
-from agentkit.core.runtime.metering.windows import SLICES, Window
+from agentkit.core.runtime.metering.windows import SLICES, Window, tokens_used, unknown_rest
 from agentkit.errors import ConfigurationError
 
 __all__ = ["Quota"]
@@ -121,6 +121,12 @@ class Quota:
             window.expire(index)
             return window.sums.cost
 
+    def held(self, key: str) -> Decimal:
+        """Return dollars that attempts in flight have reserved for the key here, not those in a store."""
+        with self._lock:
+            window = self._windows.get(key)
+            return ZERO if window is None else window.room.held.cost
+
     def keys(self) -> tuple[str, ...]:
         """Return the keys that hold memory now."""
         with self._lock:
@@ -158,7 +164,7 @@ class Quota:
 
     def settle(self, call: Call[ChatRequest], record: CostRecord, /) -> None:
         """Replace the attempt's reservation by what it used; never waits, never raises, never refuses."""
-        self._book(call, record.usage, record.cost, accepted=record.accepted)
+        self._book(call, record.usage, record.at_least, known=record.cost is not None, accepted=record.accepted)
 
     def resize(self, call: Call[ChatRequest], quote: Quote, /) -> None:
         """Reserve another bound for an attempt in flight, here; a store keeps the first one until it is settled."""
@@ -173,7 +179,7 @@ class Quota:
         """Book usage and its price in dollars (None: unpriced); always ok: what was used cannot be refused."""
         if call is None:
             return Charge(True)
-        self._book(call, usage, None if cost is None else to_money(cost), accepted=True)
+        self._book(call, usage, ZERO if cost is None else to_money(cost), known=cost is not None, accepted=True)
         with self._lock:
             return Charge(True) if self._remote is not None else self._charge(self._touch(self._key(call)), None)
 
@@ -198,23 +204,23 @@ class Quota:
                 window.room.drop(call)
                 window.room.wake()
 
-    def _book(self, call: Call[ChatRequest], usage: Usage, cost: Decimal | None, *, accepted: bool) -> None:
+    def _book(self, call: Call[ChatRequest], usage: Usage, cost: Decimal, *, known: bool, accepted: bool) -> None:
+        """Count what was used; where only a part of the dollars is `known`, the rest of the bound stays taken."""
         if self._remote is not None:
             quote = self._remote.bound(call) if accepted else None
-            tokens, uncertain = _used(usage, quote), _uncertain(cost, quote)
-            self._remote.settle(call, tokens, uncertain if cost is None else cost, self.window)
+            dollars = cost if known else add_money(cost, unknown_rest(cost, quote))
+            self._remote.settle(call, tokens_used(usage, quote), dollars, self.window)
             return
         with self._lock:
             window = self._touch(self._key(call))
             held = window.room.drop(call)
             bound = None if held is None or not accepted else held.quote
-            tokens, uncertain = _used(usage, bound), _uncertain(cost, bound)
             window.add(
                 window.touched,
-                tokens=tokens,
-                cost=ZERO if cost is None else cost,
-                uncertain=uncertain,
-                unpriced=1 if cost is None else 0,
+                tokens=tokens_used(usage, bound),
+                cost=cost,
+                uncertain=ZERO if known else unknown_rest(cost, bound),
+                unpriced=0 if known else 1,
             )
             window.room.wake()
 
@@ -378,16 +384,3 @@ def _served(key: str, call: Call[ChatRequest]) -> str:
     """Return what a provider's word on its limits holds for: the key, and the model that it was said of."""
     route = call.route
     return key if route is None else f"{key}\n{route.provider}\n{route.model}"
-
-
-def _used(usage: Usage, bound: Quote | None) -> int:
-    """Return the tokens to count: those that are known, or the bound where some are not."""
-    tokens = usage.total_tokens
-    if tokens is not None:
-        return tokens
-    known = (usage.input_tokens or 0) + (usage.output_tokens or 0)
-    return known if bound is None else max(known, bound.input_tokens + bound.output_tokens)
-
-
-def _uncertain(cost: Decimal | None, bound: Quote | None) -> Decimal:
-    return ZERO if cost is not None or bound is None or bound.cost is None else bound.cost

@@ -115,6 +115,10 @@ class BudgetStanding:
         """Return dollars reserved by attempts in flight."""
         return self._room.held.cost
 
+    def uncertain(self) -> Decimal:
+        """Return dollars that stay taken for accepted calls whose price, or a part of it, is unknown."""
+        return self._uncertain
+
     def exhausted(self) -> bool:
         """Return whether a ceiling was crossed; landing on it is not crossing."""
         with self._lock:

@@ -6,10 +6,10 @@ from decimal import Decimal
 
 from msgspec import Struct
 
-from agentkit.core.contracts import ZERO, add_money, subtract_money
+from agentkit.core.contracts import ZERO, Quote, Usage, add_money, subtract_money
 from agentkit.core.runtime.metering.admission import WaitingRoom
 
-__all__ = ["SLICES", "Slice", "Window"]
+__all__ = ["SLICES", "Slice", "Window", "tokens_used", "unknown_rest"]
 
 SLICES = 60
 
@@ -88,3 +88,17 @@ class Window:
     def idle(self) -> bool:
         """Return whether nothing is counted, held or waited for."""
         return not self._slices and not self.room.busy
+
+
+def tokens_used(usage: Usage, bound: Quote | None) -> int:
+    """Return the tokens to count: those that are known, or the bound where some are not."""
+    tokens = usage.total_tokens
+    if tokens is not None:
+        return tokens
+    known = (usage.input_tokens or 0) + (usage.output_tokens or 0)
+    return known if bound is None else max(known, bound.input_tokens + bound.output_tokens)
+
+
+def unknown_rest(known: Decimal, bound: Quote | None) -> Decimal:
+    """Return what a bound in dollars leaves above what is known of the cost."""
+    return ZERO if bound is None or bound.cost is None else max(ZERO, subtract_money(bound.cost, known))
