@@ -21,6 +21,7 @@ from agentkit.core.contracts import (
     Usage,
 )
 from agentkit.errors import ProviderError
+from agentkit.providers.wire.chat_shapes import told_usage
 from agentkit.providers.wire.codecs import CODECS
 from agentkit.providers.wire.fold import Asked
 from agentkit.testing.damage import cut_at_random, damaged
@@ -148,3 +149,9 @@ def test_deep_nesting(protocol: Protocol, shape: bytes) -> None:
     for data in (b"data: " + shape * 100_000 + b"\n\n", shape * 100_000):
         assert isinstance(outcome(protocol, [data]), str)
         assert isinstance(outcome(protocol, [data], whole=True), str)
+
+
+def test_half_a_character_in_the_place_of_a_list():
+    """A chunk whose list is half a character, as damage leaves it, is read as far as it says something."""
+    body = {"id": "c", "model": "m", "choices": "\ud83d", "usage": {"prompt_tokens": 3, "completion_tokens": 5}}
+    assert told_usage(body) == body["usage"]

@@ -102,7 +102,7 @@ class ChatDecoder:
         """Return all events of an answer that was not streamed, or of a stream that came in one piece."""
         try:
             chunk: Chunk = read_full.decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             try:
                 (one,) = documents(body)
                 chunk = tidied(one)
@@ -194,7 +194,7 @@ class ChatDecoder:
     def _read(self, data: bytes, events: list[ChatEvent]) -> None:
         try:
             chunk = self._decode.decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             self._read_odd(data, events)
         else:
             self._take(chunk, data, events)

@@ -129,7 +129,7 @@ def told_usage(data: bytes | JsonObject) -> JsonObject:
     """Return the usage object of a chunk as the server said it, empty where there is none."""
     try:
         told = _read_told(data) if isinstance(data, bytes) and data else msgspec.convert(data or {}, _Told)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return _odd_usage(data)
     places = [told.usage, *(choice.usage for choice in told.choices or ()), told.x_groq and told.x_groq.usage]
     return next((place for place in places if isinstance(place, dict)), {})

@@ -137,7 +137,7 @@ class MessagesDecoder:
         data = frame[_PIECE_AT:]
         try:
             piece = read_piece(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             self._read(data, events, frame)
             return
         if piece.type == "content_block_delta" and piece.delta is not None:
@@ -148,7 +148,7 @@ class MessagesDecoder:
     def _read(self, data: bytes, events: list[ChatEvent], frame: bytes) -> None:
         try:
             event = read_event(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             event = self._tolerant(data)
         kind = event.type or data_of(frame)[0].decode("ascii", "replace")
         if kind == "content_block_delta":
@@ -195,7 +195,7 @@ class MessagesDecoder:
     def _content(self, body: bytes, message: JsonObject) -> list[Raw]:
         try:
             return read_content(body).content
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             content = message.get("content")
             return [Raw(told_json(block)) for block in content] if isinstance(content, list) else []
 

@@ -122,7 +122,7 @@ class ResponsesDecoder:
             return
         try:
             event = read_event(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             event = tidied_event(self._json(data))
         if not event.type:
             event.type = data_of(frame)[0].decode("utf-8", "replace")
@@ -325,7 +325,7 @@ class ResponsesDecoder:
     def _response(self, data: bytes | Raw) -> WireResponse:
         try:
             return read_response(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return tidied_response(self._json(data))
 
     def _json(self, data: bytes | Raw) -> JsonObject:
