@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from decimal import Decimal
 
 import pytest
 
-from agentkit import Binding, Budget, CallRuntime, Scope, Usage, ask
+from agentkit import Binding, Budget, CallRuntime, Quota, Scope, Usage, ask
 from agentkit.catalog import PriceRow, PriceTable
-from agentkit.core.contracts import ChatRequest, CostQuery, PriceStep, RateBand, Rates, Route, UnitRate, UserMessage
+from agentkit.core.contracts import (
+    ChatRequest,
+    CostQuery,
+    PriceStep,
+    RateBand,
+    RateLimit,
+    Rates,
+    Route,
+    UnitRate,
+    UserMessage,
+)
+from agentkit.core.runtime.metering.feedback import Feedback
 from agentkit.durable import PatientLedger
-from agentkit.errors import ConfigurationError, StoreError
+from agentkit.errors import ConfigurationError, MoneyPrecisionError, StoreError
 from agentkit.stores import open_store
-from agentkit.testing import ManualClock, Reply, ScriptedModel
+from agentkit.testing import HttpAnswer, LoopbackServer, ManualClock, Reply, ScriptedModel
 from agentkit.testing.ledger_suite import entry
 from agentkit.tools import metered
 
@@ -114,3 +126,49 @@ async def test_a_row_that_no_store_takes_keeps_no_other_back(tmp_path):
     finally:
         await store.aclose()
     assert [row.record.call_id for row in rows] == ["a", "b", "d", "c"]
+
+
+@pytest.mark.parametrize("path", ["", "details", "list"])
+@pytest.mark.parametrize("number", ["123456789012345678901234567890", "-9e99", "1e400"])
+async def test_a_number_that_no_store_takes_loses_no_row(number, path, tmp_path):
+    """Whatever numbers a server puts beside the tokens, its answer's row is settled with its cost."""
+    odd = {"": number, "details": f'{{"a": {number}}}', "list": f"[{number}]"}[path]
+    usage = f'{{"prompt_tokens": 50, "completion_tokens": 7, "odd": {odd}}}'
+    body = f'{{"id": "x", "choices": [{{"index": 0, "finish_reason": "stop", "message": {{"content": "Hi."}}}}], "usage": {usage}}}'
+    answer = HttpAnswer(headers={"content-type": "application/json"}, pieces=(body.encode(),))
+    async with LoopbackServer([answer]) as server, CallRuntime(store=f"sqlite:{tmp_path / 'ledger.db'}") as calls:
+        binding = Binding("openai:m", base_url=server.url, api_key="k", price="1/1")
+        await calls.ask(binding, "Hi", ctx=calls.context("r", Scope(tenant="acme")))
+        (row,) = (await calls.services.ledger.entries(CostQuery(tenant="acme"))).entries
+    assert (row.state, row.record.cost) == ("settled", Decimal("0.000057"))
+    assert row.record.raw_usage["prompt_tokens"] == 50
+
+
+async def test_a_budget_takes_nothing_back():
+    """No ceiling, start or charge below zero comes in, at first or later."""
+    with pytest.raises(ConfigurationError, match="spent_usd=-5"):
+        Budget("1", spent_usd=-5)
+    budget, quota = Budget("1"), Quota(max_usd="1")
+    with pytest.raises(ConfigurationError, match="below zero"):
+        await budget.charge(None, Usage(), cost="-0.5")
+    for value, error in ((-1, ConfigurationError), (float("nan"), MoneyPrecisionError)):
+        with pytest.raises(error):
+            budget.max_cost_usd = value
+        with pytest.raises(error):
+            quota.max_usd = value
+    assert (budget.remaining(), budget.ceiling(), quota.ceiling()) == (1, 1, 1)
+
+
+def test_a_moment_without_a_zone_asks_for_nothing():
+    """A ledger's question names its time zone, whatever the store would have made of it."""
+    with pytest.raises(ConfigurationError, match="until="):
+        CostQuery(tenant=None, until=datetime(2026, 12, 1))  # noqa: DTZ001
+
+
+def test_words_of_providers_to_keys_that_are_gone_take_no_memory():
+    """What has run out is forgotten also of tenants that never come back."""
+    feedback = Feedback()
+    for number in range(5_000):
+        feedback.learn(f"t{number}", RateLimit(tokens_left=1, tokens_reset=10.0), now=float(number))
+    assert len(feedback._said) < 300
+    assert feedback.until("t4999", 5_000.0) == 5_009.0

@@ -88,7 +88,8 @@ class SharedRefusal(Struct, frozen=True):
 class CostQuery(Struct, frozen=True, kw_only=True):
     """Which rows are asked for: of one tenant (None: all, for a host's own reports), from `since` until before `until`.
 
-    `by` are the dimensions of the sums, in the order of their key.
+    `by` are the dimensions of the sums, in the order of their key. Raises ConfigurationError for a moment without a
+    time zone.
     """
 
     tenant: str | None
@@ -101,6 +102,12 @@ class CostQuery(Struct, frozen=True, kw_only=True):
     run_id: str | None = None
     provider: str | None = None
     model: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("since", "until"):
+            moment = getattr(self, name)
+            if moment is not None and moment.tzinfo is None:
+                raise ConfigurationError(f"CostQuery({name}={moment!r}): give it a time zone, such as tzinfo=UTC.")
 
 
 class CostSum(Struct, frozen=True, kw_only=True):

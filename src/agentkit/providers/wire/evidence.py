@@ -17,6 +17,7 @@ __all__ = ["Words", "billing_of", "item_units", "kept_usage", "sorted_units", "u
 
 _MOST_BYTES: Final = 4_096
 _MOST_VALUES: Final = 256
+_HUGE: Final = 2**63
 _MOST_DEPTH: Final = 5
 _MOST_LETTERS: Final = 64
 _MOST_KNOWN: Final = 512
@@ -157,7 +158,7 @@ def _object(given: JsonObject, words: Words, depth: int, room: list[int]) -> Jso
         given = _named(given, words, len(given) + min(room[0], 0))
     kept = given.copy()
     for name, value in given.items():
-        if value is None or isinstance(value, (int, float)):
+        if value is None or (isinstance(value, (int, float)) and -_HUGE < value < _HUGE):
             continue
         found = _value(value, words, depth, room)
         if found is msgspec.UNSET:
@@ -174,8 +175,10 @@ def _named(given: JsonObject, words: Words, most: int) -> JsonObject:
 
 
 def _value(value: JsonValue, words: Words, depth: int, room: list[int]) -> JsonValue | msgspec.UnsetType:
-    if value is None or isinstance(value, (int, float)):
+    if value is None:
         return value
+    if isinstance(value, (int, float)):  # a number that no store takes is none of a bill's either
+        return value if -_HUGE < value < _HUGE else msgspec.UNSET
     if isinstance(value, str):
         word = words(value)
         return msgspec.UNSET if word is None else word

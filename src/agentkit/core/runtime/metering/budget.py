@@ -20,13 +20,12 @@ from agentkit.core.contracts import (
     add_money,
     divide_money,
     subtract_money,
-    to_money,
 )
 from agentkit.core.runtime.checks import choice, whole
 from agentkit.core.runtime.clock import SYSTEM_CLOCK, Clock
 from agentkit.core.runtime.metering.account import AccountState
 from agentkit.core.runtime.metering.admission import NOTHING_HELD, Held
-from agentkit.core.runtime.metering.limits import Ceilings, Refusal, to_ceiling
+from agentkit.core.runtime.metering.limits import Ceilings, Refusal, to_ceiling, to_dollars
 from agentkit.core.runtime.metering.standing import BudgetStanding
 from agentkit.core.runtime.slots import SlotPools
 from agentkit.errors import ConfigurationError
@@ -96,7 +95,7 @@ class Budget(BudgetStanding):
                 raise ConfigurationError(f"Budget(shared={shared!r}): pass a key together with max_cost_usd.")
             SharedCeiling(shared, limits.cost)  # refuses a key that is none
         self.shared = shared
-        spent = ZERO if spent_usd is None else to_money(spent_usd)
+        spent = ZERO if spent_usd is None else to_dollars(spent_usd, "spent_usd")
         whole("Budget", "calls", calls, 0)
         state = AccountState(spent, 1 if spent_usd is None else 0, calls, usage)
         super().__init__(limits, choice("Budget", "mode", mode, ("enforce", "observe")), state, clock)
@@ -128,7 +127,7 @@ class Budget(BudgetStanding):
 
     async def charge(self, call: Call[ChatRequest] | None, usage: Usage, /, *, cost: Money | None = None) -> Charge:
         """Book usage and its price in dollars (None: unpriced) as one accepted call, then answer where it stands."""
-        priced = None if cost is None else to_money(cost)
+        priced = None if cost is None else to_dollars(cost, "cost")
         with self._lock:
             if call is not None:
                 self._room.drop(call)

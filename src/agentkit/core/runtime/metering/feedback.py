@@ -10,6 +10,9 @@ from agentkit.core.runtime.metering.limits import Refusal
 __all__ = ["Feedback"]
 
 
+_MANY = 128
+
+
 class _Said(Struct):
     closed_until: float = 0.0
     tokens_left: int = 0
@@ -19,10 +22,11 @@ class _Said(Struct):
 class Feedback:
     """The latest word of a provider for each key; not thread-safe by itself. What has run out takes no memory."""
 
-    __slots__ = ("_said",)
+    __slots__ = ("_many", "_said")
 
     def __init__(self) -> None:
         self._said: dict[str, _Said] = {}
+        self._many = _MANY
 
     def learn(self, key: str, limit: RateLimit, now: float) -> None:
         """Remember what was said at the moment `now`, in seconds of the meter's clock."""
@@ -35,6 +39,8 @@ class Feedback:
             said.tokens_left, said.tokens_until = limit.tokens_left, now + limit.tokens_reset
         if max(said.closed_until, said.tokens_until) > now:
             self._said[key] = said
+            if len(self._said) > self._many:
+                self._forget(now)
 
     def lacks(self, key: str, quote: Quote, in_flight: int, now: float) -> Refusal | None:
         """Return why a bound beside so many tokens in flight would only be turned away, None when it may go."""
@@ -50,6 +56,11 @@ class Feedback:
         if said.tokens_until <= now:
             del self._said[key]
         return None
+
+    def _forget(self, now: float) -> None:
+        """Drop what has run out of keys that nobody asks for any more; look again at twice as many."""
+        self._said = {key: said for key, said in self._said.items() if max(said.closed_until, said.tokens_until) > now}
+        self._many = max(_MANY, 2 * len(self._said))
 
     def until(self, key: str, now: float) -> float | None:
         """Return when the next of a key's words runs out, None when there is none."""

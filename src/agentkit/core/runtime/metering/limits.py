@@ -12,7 +12,7 @@ from agentkit.core.runtime.metering.account import Tally
 from agentkit.core.runtime.metering.admission import Held
 from agentkit.errors import ConfigurationError
 
-__all__ = ["Ceilings", "Refusal", "to_ceiling"]
+__all__ = ["Ceilings", "Refusal", "to_ceiling", "to_dollars"]
 
 
 class Refusal(Struct, frozen=True):
@@ -105,6 +105,14 @@ class Ceilings(Struct):
             if limit is not None and bound > limit:
                 return Refusal(axis, f"{axis} up to {bound} > {limit}")
         return None
+
+
+def to_dollars(value: Money, parameter: str) -> Decimal:
+    """Return dollars, rounded; raises MoneyPrecisionError for what is no money, ConfigurationError below zero."""
+    dollars = to_money(value)
+    if dollars < 0:
+        raise ConfigurationError(f"{parameter}={value!r} is below zero; pass dollars from 0 on.")
+    return dollars
 
 
 def to_ceiling(value: Money | None, parameter: str = "max_cost_usd") -> Decimal | None:

@@ -32,7 +32,7 @@ from agentkit.core.runtime.clock import Clock, as_clock
 from agentkit.core.runtime.metering.admission import NOTHING_HELD, Held, Ticket
 from agentkit.core.runtime.metering.estimate import request_tokens
 from agentkit.core.runtime.metering.feedback import Feedback
-from agentkit.core.runtime.metering.limits import Refusal, to_ceiling
+from agentkit.core.runtime.metering.limits import Refusal, to_ceiling, to_dollars
 from agentkit.core.runtime.metering.remote import RemoteWindows, said
 from agentkit.core.runtime.metering.windows import SLICES, Window, tokens_used, unknown_rest
 from agentkit.errors import ConfigurationError
@@ -97,7 +97,7 @@ class Quota:
     @max_usd.setter
     def max_usd(self, value: Money | None) -> None:
         with self._lock:
-            self._max_usd = None if value is None else to_money(value)
+            self._max_usd = None if value is None else to_dollars(value, "max_usd")
             for window in self._windows.values():
                 window.room.wake()
 

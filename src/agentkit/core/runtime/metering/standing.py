@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 from decimal import Decimal
 
-from agentkit.core.contracts import ZERO, Charge, Money, Usage, add_money, subtract_money, to_cents, to_money
+from agentkit.core.contracts import ZERO, Charge, Money, Usage, add_money, subtract_money, to_cents
 from agentkit.core.runtime.checks import whole
 from agentkit.core.runtime.clock import Clock
 from agentkit.core.runtime.metering.account import Accounts, AccountState
 from agentkit.core.runtime.metering.admission import WaitingRoom
 from agentkit.core.runtime.metering.forecast import Forecast, forecast_of
-from agentkit.core.runtime.metering.limits import Ceilings, Refusal
+from agentkit.core.runtime.metering.limits import Ceilings, Refusal, to_dollars
 
 __all__ = ["BudgetStanding"]
 
@@ -38,7 +38,7 @@ class BudgetStanding:
     @max_cost_usd.setter
     def max_cost_usd(self, value: Money | None) -> None:
         with self._lock:
-            self.limits.cost = None if value is None else to_money(value)
+            self.limits.cost = None if value is None else to_dollars(value, "max_cost_usd")
             self._changed()
 
     @property
