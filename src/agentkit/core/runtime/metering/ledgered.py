@@ -66,7 +66,7 @@ async def begin(attempt: Attempt) -> None:
     except BaseException:
         give_back(attempt, attempt.limiting)
         if attempt.record is not None:
-            await end(attempt, opened, _GRACE_OF_LEAVING)
+            await end(attempt, opened, sent=False)
         raise
     attempt.opened = opened
     if refusal is not None:
@@ -76,13 +76,13 @@ async def begin(attempt: Attempt) -> None:
         raise MeterExceeded(_said(refusal, _hold(attempt)), axis="cost", suspends=stops)
 
 
-async def end(attempt: Attempt, opened: LedgerEntry, grace: float = _GRACE) -> None:
+async def end(attempt: Attempt, opened: LedgerEntry, *, sent: bool = True) -> None:
     """Tell the ledger how the attempt ended; a ledger that cannot write is logged, the answer is kept."""
     ledger, record = attempt.ctx.services.ledger, attempt.record
     if ledger is None or record is None:
         return
     try:
-        async with asyncio.timeout(grace):
+        async with asyncio.timeout(_GRACE if sent else _GRACE_OF_LEAVING):
             await ledger.settle([replace(opened, record=record, state="settled")])
     except Exception:
         _LOG.exception("The ledger lost call %s of run %s", record.call_id, record.run_id)
