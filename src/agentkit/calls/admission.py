@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 
 from agentkit.core.contracts import Call, CallNext, ChatEvent, ChatRequest, Mode
 from agentkit.core.runtime.checks import whole
+from agentkit.core.runtime.metering.ending import unsent
 from agentkit.core.runtime.slots import SlotPools
 
 __all__ = ["Acquire", "Admission"]
@@ -20,7 +20,8 @@ Acquire = Callable[[Mode], AbstractAsyncContextManager[object]]
 class Admission:
     """The innermost chat layer: holds `acquire(mode)` and, for a CLI mode, one of `max_concurrent_cli` places.
 
-    Both belong to one attempt: they are given back when it ends in any way, and before a retry backs off.
+    Both belong to one attempt: they are given back when it ends in any way, and before a retry backs off. What ends
+    while it waits for them was never sent and costs nothing.
     """
 
     __slots__ = ("_acquire", "_places", "max_concurrent_cli")
@@ -44,16 +45,22 @@ class Admission:
         self, call: Call[ChatRequest], call_next: CallNext[ChatRequest, ChatEvent], mode: Mode
     ) -> AsyncGenerator[ChatEvent, None]:
         held = AsyncExitStack()
-        place: asyncio.Semaphore | None = None
         try:
-            if self._acquire is not None:
-                await held.enter_async_context(self._acquire(mode))
-            if mode is Mode.CLI:
-                place = self._places.at(0, self.max_concurrent_cli)
-                await place.acquire()
-                held.callback(place.release)
+            try:
+                await self._enter(held, mode)
+            except BaseException as error:
+                unsent(error)
+                raise
             async with aclosing(call_next(call)) as events:
                 async for event in events:
                     yield event
         finally:
             await held.aclose()
+
+    async def _enter(self, held: AsyncExitStack, mode: Mode) -> None:
+        if self._acquire is not None:
+            await held.enter_async_context(self._acquire(mode))
+        if mode is Mode.CLI:
+            place = self._places.at(0, self.max_concurrent_cli)
+            await place.acquire()
+            held.callback(place.release)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
@@ -16,9 +18,19 @@ from agentkit.errors import (
     Refused,
 )
 
-__all__ = ["MOST_TOKENS", "limit_of", "never_accepted", "outcome_of", "plausible", "reported_of", "usage_of"]
+__all__ = [
+    "MOST_TOKENS",
+    "limit_of",
+    "never_accepted",
+    "outcome_of",
+    "plausible",
+    "reported_of",
+    "unsent",
+    "usage_of",
+]
 
 MOST_TOKENS = 2**53
+_UNSENT = "_agentkit_unsent"
 _PARTS = ("cache_read_tokens", "cache_write_tokens", "cache_write_1h_tokens", "reasoning_tokens")
 
 
@@ -94,10 +106,18 @@ def _possible(tokens: int | None) -> bool:
 def never_accepted(error: BaseException, *, started: bool) -> bool:
     """Return whether it is certain that no provider worked on the attempt.
 
-    A model's error says so itself; our other errors mean it when nothing had arrived, except those that end a run in
-    the middle. What is not certain counts as accepted.
+    A model's error says so itself, and `unsent` of any other; our own errors mean it when nothing had arrived, except
+    those that end a run in the middle. What is not certain counts as accepted.
     """
+    if getattr(error, _UNSENT, False):
+        return True
     if isinstance(error, ProviderError):
         return error.accepted is False
     stopped = isinstance(error, (Cancelled, DeadlineExceeded))
     return isinstance(error, AgentkitError) and not stopped and not started
+
+
+def unsent(error: BaseException) -> None:
+    """Say of an error, or of a cancellation, that the attempt it ends had not been sent yet."""
+    with suppress(Exception):
+        setattr(error, _UNSENT, True)
