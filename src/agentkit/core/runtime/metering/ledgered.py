@@ -53,7 +53,7 @@ async def begin(attempt: Attempt) -> None:
     ceilings = [SharedCeiling(getattr(each, "shared"), getattr(each, "ceiling")()) for each in shared]  # noqa: B009
     patience = min((float(getattr(each, "max_wait", 0.0)) for each in shared), default=0.0)
     try:
-        record = replace(row(attempt, "ok", _UNKNOWN), cost=None, accepted=False)
+        record = replace(row(attempt, "ok", None), usage=_UNKNOWN, cost=None)
         opened = LedgerEntry(
             tenant=ctx.scope.tenant,
             record=record,
