@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from decimal import Decimal
 
 from money.gates import GatedLedger, GatedModel, Gates
@@ -40,6 +40,7 @@ class Setup(Struct, frozen=True):
     max_calls: int | None = None
     hedge: str | None = None
     slow_ledger: bool = False
+    slow_host: bool = False
 
 
 class World:
@@ -104,6 +105,8 @@ class World:
         services = Services(clock=self.clock)
         how = {"budget": self.life, "quota": self.quota, "breaker": None, "services": services}
         async with AsyncExitStack() as stack:
+            if setup.slow_host:
+                how["acquire"] = self.acquire
             self.calls = await stack.enter_async_context(CallRuntime(store=store, retry=retry, hedge=hedge, **how))
             stack.callback(self.gates.drain)
             for name, *args in program:
@@ -111,6 +114,12 @@ class World:
                 await self.quiet()
                 await check(self)
             await self.drain()
+
+    @asynccontextmanager
+    async def acquire(self, mode):
+        """Hold each attempt back, as a host may."""
+        await self.gates.park("acquire")
+        yield
 
     async def quiet(self):
         """Let everything run until all wait for a gate or the clock."""
@@ -200,7 +209,7 @@ class World:
 
     def let(self, index):
         """Let a tool or the ledger go on."""
-        self.gates.open(index, None, "tool", "begin", "begun", "settle", "settled")
+        self.gates.open(index, None, "tool", "acquire", "begin", "begun", "settle", "settled")
 
     def cancel(self, index):
         """Cancel one of the jobs."""
