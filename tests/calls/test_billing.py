@@ -468,3 +468,18 @@ async def test_turns_of_the_scripted_server_carry_their_usage() -> None:
     async with LoopbackServer([Turn(text="Yes.", usage=Usage(7, 3))]) as server, CallRuntime() as calls:
         answers = await asyncio.gather(*(calls.ask(bind(server, "openai:m", price="1/1"), "q") for _ in range(3)))
     assert all(record.raw_usage is not None for answer in answers for record in answer.records)
+
+
+@pytest.mark.parametrize("extra", [{"model": "gpt-5-pro"}, {"models": [SONNET, "gpt-5-pro"]}, {"models": "auto"}])
+async def test_another_model_named_in_extra_is_not_billed_as_the_bindings(extra):
+    """Who lets another model answer gets no price of this one: refused under a ceiling, unknown without one."""
+    async with LoopbackServer([claude({"input_tokens": 1000, "output_tokens": 100})]) as server, CallRuntime() as calls:
+        binding = Binding(f"anthropic:{SONNET}", base_url=server.origin, api_key="k", price="1/1")
+        settings = ModelSettings(extra=extra)
+        with pytest.raises(UnpricedModel, match="lets another model answer"):
+            await calls.ask(binding, "Hi", settings=settings, budget=Budget("1"))
+        assert not server.requests
+        answer = await calls.ask(binding, "Hi", settings=settings)
+        assert (answer.cost, answer.cost_complete, answer.usage.input_tokens) == (None, False, 1000)
+        same = await calls.ask(binding, "Hi", settings=ModelSettings(extra={"model": SONNET}), budget=Budget("1"))
+        assert same.cost == D("0.0011")

@@ -18,6 +18,7 @@ from agentkit.core.contracts import (
     ChatResponse,
     CostRecord,
     Meter,
+    ModelSettings,
     PriceSource,
     Rates,
     ReasoningDelta,
@@ -41,13 +42,14 @@ from agentkit.core.runtime.metering.ending import (
 from agentkit.core.runtime.metering.estimate import message_tokens
 from agentkit.core.runtime.metering.ledgered import begin, end
 from agentkit.core.runtime.metering.midstream import within_ceilings
-from agentkit.core.runtime.metering.tariff import Tariff
+from agentkit.core.runtime.metering.tariff import Tariff, asked_tier, names_another
 from agentkit.errors import StreamBroken, UnpricedModel
 
 __all__ = ["MeterLayer", "meter"]
 
 InputEstimate: TypeAlias = Callable[[ChatRequest], int]
 
+_PLAIN = ModelSettings()
 _LIKELY_OUTPUT = 1_024  # tokens of an answer before this run has seen one
 _SURELY = 4  # a token is a byte or more, and the estimate counts four: what a strict ceiling has to reckon with
 _TOOLS_AT_MOST = 1_024  # tokens that servers add of their own where there are tools
@@ -125,7 +127,9 @@ class MeterLayer:
         billing = tariff.facts(route, settings)
         rates = None if route is None else route.rates
         if rates is None:
-            rates = tariff.rates(ctx, route, settings.service_tier, billing)
+            rates = tariff.rates(ctx, route, asked_tier(settings), billing)
+        if settings.extra and names_another(route, settings):
+            rates = None
         meters = ctx.all_meters
         limiting = [each for each in meters if not getattr(each, "unlimited", False)]
         return Attempt(call, ctx, meters, limiting, rates, ctx.services.clock.now(), billing=billing)
@@ -142,17 +146,19 @@ class MeterLayer:
         ctx, call, limiting = attempt.ctx, attempt.call, attempt.limiting
         judged = self._policy is not UnpricedPolicy.ALLOW and self._tariff.fallback is None
         if judged and has_money_ceiling(attempt):
-            self._check_priced(ctx, call.route, attempt.rates)
+            self._check_priced(ctx, call.route, attempt.rates, call.request.settings)
         if any(getattr(each, "needs_quotes", False) for each in limiting):
             self._quote(attempt, limiting)
 
-    def _check_priced(self, ctx: RunContext, route: Route | None, rates: Rates | None) -> None:
+    def _check_priced(
+        self, ctx: RunContext, route: Route | None, rates: Rates | None, settings: ModelSettings = _PLAIN
+    ) -> None:
         if rates is None:
-            self._unpriced(route)
+            self._unpriced(route, settings)
         for other in route.fallback if route is not None else ():
             self._check_priced(ctx, other, self._tariff.rates(ctx, other, None, other.billing))
 
-    def _unpriced(self, route: Route | None) -> None:
+    def _unpriced(self, route: Route | None, settings: ModelSettings) -> None:
         name = "The Invoker's own model" if route is None else f"{route.provider}:{route.model}"
         if self._policy is UnpricedPolicy.WARN:
             if name not in self._warned:
@@ -163,6 +169,11 @@ class MeterLayer:
             raise UnpricedModel(
                 f"{name} has no price, and a money ceiling applies. Call it by a route that has one: "
                 "Route(port, model, provider, rates=Rates(...)), all 0 when it is free."
+            )
+        if names_another(route, settings):
+            raise UnpricedModel(
+                f"ModelSettings(extra=...) lets another model answer than {name}, and a money ceiling applies. Name it "
+                "in a Binding of its own, or as fallback=."
             )
         nearest = getattr(self._tariff.source, "nearest", None)
         names = list(nearest(route.provider, route.model)) if route.listed and nearest is not None else []

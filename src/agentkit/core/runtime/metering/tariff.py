@@ -13,7 +13,7 @@ from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.metering.attempt import Attempt
 from agentkit.errors import ConfigurationError
 
-__all__ = ["Tariff"]
+__all__ = ["Tariff", "asked_tier", "names_another"]
 
 _ASKED: Final = ("inference_geo", "speed")
 _NO_FACTS: Final[Mapping[str, str]] = {}
@@ -73,7 +73,7 @@ class Tariff:
             return () if self.fallback is None else (self.fallback,)
         if route is None or route.rates is not None or not route.listed or rates is FREE:
             return (rates,)
-        asked = attempt.call.request.settings.service_tier
+        asked = asked_tier(attempt.call.request.settings)
         if self._possible is None:
             standard = None if asked is None else self.rates(attempt.ctx, route, None, attempt.billing)
             return (rates,) if standard is None else (rates, standard)
@@ -81,12 +81,29 @@ class Tariff:
 
     def reprice(self, attempt: Attempt, tier: str | None, billing: Mapping[str, str]) -> None:
         """Find the attempt's rates anew where the provider says that it bills otherwise than was asked for."""
-        asked = attempt.call.request.settings.service_tier
+        asked = asked_tier(attempt.call.request.settings)
         if billing:
             attempt.billing = {**attempt.billing, **billing}
         elif tier is None or {asked or "default", tier} <= STANDARD_TIERS:
             return
+        if names_another(attempt.call.route, attempt.call.request.settings):
+            return
         attempt.rates = self.rates(attempt.ctx, attempt.call.route, tier or asked, attempt.billing)
+
+
+def asked_tier(settings: ModelSettings) -> str | None:
+    """Return the service tier that a request asks for, however it does."""
+    named = settings.extra.get("service_tier") if settings.extra else None
+    return named if isinstance(named, str) else settings.service_tier
+
+
+def names_another(route: Route | None, settings: ModelSettings) -> bool:
+    """Return whether the request's `extra` lets another model answer than the route's, whose price would be wrong."""
+    if route is None or not settings.extra:
+        return False
+    named = settings.extra.get("models") or []
+    names = [settings.extra.get("model", route.model), *(named if isinstance(named, list) else [named])]
+    return any(name != route.model for name in names)
 
 
 def _takes_facts(source: PriceSource) -> bool:
