@@ -46,7 +46,7 @@ ALLOWED = {
             "BudgetStanding.__init__",
         },
         "core/runtime/metering/feedback.py": {"Feedback.until"},
-        "core/runtime/metering/ledgered.py": {"", "begin", "_admitted"},
+        "core/runtime/metering/ledgered.py": {"", "begin", "_admitted", "_lease"},
         "core/runtime/metering/quota.py": {"", "Quota.__init__", "Quota._closed", "Quota._look_again", "Quota._until"},
         "core/runtime/metering/remote.py": {"RemoteWindows.wait"},
     },

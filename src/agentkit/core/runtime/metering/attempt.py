@@ -235,7 +235,8 @@ def _least(rates: Rates, usage: Usage) -> Decimal:
     except Exception:  # it was logged when the whole could not be priced
         return ZERO
     gap = (rates.rule, bill.missing)
-    if gap not in _TOLD_GAPS and len(_TOLD_GAPS) < _MOST_GAPS:
+    counted = usage.input_tokens is not None and usage.output_tokens is not None  # else it is no gap of the rule's
+    if counted and gap not in _TOLD_GAPS and len(_TOLD_GAPS) < _MOST_GAPS:
         _TOLD_GAPS.add(gap)
         missing = ", ".join(bill.missing)
         _LOG.warning("The rule %r has no price for %s: the cost of such calls is unknown", rates.rule, missing)

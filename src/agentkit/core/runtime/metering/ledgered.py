@@ -28,6 +28,8 @@ __all__ = ["begin", "end"]
 _LOG = logging.getLogger("agentkit")
 _GRACE = 5.0  # seconds a ledger has for the end of an attempt
 _GRACE_OF_LEAVING = 0.25  # and of one that was never sent
+_LONGEST_LEASE = 3_600.0  # what an answer without a deadline may take, and holds after a crash
+_SHORTEST_LEASE = 600.0
 _UNKNOWN = Usage(None, None)
 _FIRST_LOOK = 0.02  # seconds until a full ceiling is looked at again, doubled each time
 _LAST_LOOK = 1.0
@@ -110,12 +112,18 @@ async def _begun(
 ) -> SharedRefusal | None:
     """Begin once; who leaves meanwhile has a row that takes back what may have been written: nothing was sent."""
     try:
-        return await ledger.begin(opened, hold=_hold(attempt), ceilings=ceilings)
+        lease = _lease(attempt.ctx.remaining_time())
+        return await ledger.begin(opened, hold=_hold(attempt), ceilings=ceilings, lease=lease)
     except Exception:
         raise
     except BaseException:
         attempt.record = row(attempt, "cancelled", None)
         raise
+
+
+def _lease(left: float | None) -> float:
+    """Return the seconds until a worker that tells no end is dead: longer than an answer takes, or may take."""
+    return _LONGEST_LEASE if left is None else min(_LONGEST_LEASE, max(_SHORTEST_LEASE, left))
 
 
 def _left(refusal: SharedRefusal) -> Decimal:
