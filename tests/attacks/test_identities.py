@@ -7,8 +7,9 @@ import sys
 
 import pytest
 
-from agentkit import CallRuntime
+from agentkit import CallRuntime, Scope
 from agentkit.core.contracts import CostQuery
+from agentkit.errors import ConfigurationError
 
 WORKERS = """
 import asyncio, os, sys
@@ -41,3 +42,12 @@ async def test_forked_workers_make_up_runs_and_calls_of_their_own(tmp_path):
         rows = (await calls.services.ledger.entries(CostQuery(tenant=None))).entries
     assert (total.calls, total.input_tokens, str(total.cost)) == (3, 3000, "0.006000000000")
     assert len({row.record.run_id for row in rows}) == len({row.record.call_id for row in rows}) == 3
+
+
+@pytest.mark.parametrize("name", ["acme\x00", "acme\ud800", "\udc00"])
+def test_a_name_that_stores_would_change_is_refused(name):
+    """Two tenants never become one because a store cannot hold their names as they are."""
+    with pytest.raises(ConfigurationError, match="tenant="):
+        Scope(tenant=name)
+    with pytest.raises(ConfigurationError, match="user="):
+        Scope(tenant="acme", user=name)

@@ -28,7 +28,6 @@ TENANTS = {
     "\x1b[2Jred": "\\x1b[2Jred",
     "line\nacme,9": "line\\nacme,9",
     "back\racme": "back\\racme",
-    "nul\x00": "nul\\x00",
     "\u202eevil": "\\u202eevil",
 }
 

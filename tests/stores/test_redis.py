@@ -77,6 +77,25 @@ async def store(redis_server):
     await opened.aclose()
 
 
+async def test_a_call_of_unknown_cost_fits_while_something_is_left(store):
+    """A window that is used up to its ceiling admits nothing whose cost nobody knows, by the words of one in memory."""
+    refusals = []
+    for quota in (Quota(max_usd="0.30", store=store), Quota(max_usd="0.30")):
+        assert (await quota.guard(call(cost=None))).ok
+        assert (await quota.guard(call())).ok
+        with pytest.raises(MeterExceeded) as caught:
+            await quota.guard(call(cost=None))
+        refusals.append(str(caught.value))
+    assert refusals[0] == refusals[1]
+
+
+async def test_a_ceiling_below_a_nano_dollar_is_not_rounded_up(store):
+    """Bounds are counted up to the next nano-dollar and ceilings down, so that no rounding lets a call through."""
+    limits = QuotaLimits(None, None, Decimal("0.0000000019"), 60.0)
+    assert (await store.reserve("t", Quote(0, 0, Decimal("0.0000000019")), limits)).axis == "cost"
+    assert (await store.reserve("t", Quote(0, 0, Decimal("0.0000000010")), limits)).axis == ""
+
+
 async def test_a_quota_reserves_settles_and_refuses_as_one_in_memory_does(store):
     """Requests, tokens and money refuse by the same words; what was not used is free again; tenants are apart."""
     quotas = {

@@ -21,6 +21,7 @@ __all__ = ["RedisQuotaStore"]
 
 _SLICES = 60
 _NANO = Decimal("1e-9")
+_NANOS = 10**9
 _ANSWER_SECONDS = 2.0
 
 # A key is a hash: r, t, n are the sums of requests, tokens and nano-dollars, o the oldest slice, and "i" a slice's own
@@ -51,10 +52,11 @@ local function add(place, a, b, c)
 end
 local axis = ''
 if op == 'reserve' then
-  local tokens, nano = tonumber(ARGV[3]), tonumber(ARGV[4])
+  local tokens, nano = tonumber(ARGV[3]), tonumber(ARGV[4]) or 0
   if ARGV[5] ~= '' and r + 1 > tonumber(ARGV[5]) then axis = 'requests'
   elseif ARGV[6] ~= '' and t + tokens > tonumber(ARGV[6]) then axis = 'tokens'
-  elseif ARGV[7] ~= '' and n + nano > tonumber(ARGV[7]) then axis = 'cost'
+  elseif ARGV[7] ~= '' and (n + nano > tonumber(ARGV[7]) or (ARGV[4] == '' and n >= tonumber(ARGV[7]))) then
+    axis = 'cost'
   else add(index, 1, tokens, nano) end
 elseif op == 'settle' then
   local place = tonumber(ARGV[3])
@@ -78,8 +80,8 @@ class RedisQuotaStore:
 
     `url` is "redis://USER:PASSWORD@HOST:PORT/DATABASE" (rediss:// for TLS); its password is in no error. A key takes a
     hash of at most 64 fields, and none once its window has passed. Money counts in whole nano-dollars, reservations
-    rounded up; a window holds up to nine million dollars. Connections belong to their event loop and close with it, or
-    with `aclose`. Errors are StoreError. Needs the extra `redis`.
+    rounded up and ceilings down; a window holds up to nine million dollars. Connections belong to their event loop and
+    close with it, or with `aclose`. Errors are StoreError. Needs the extra `redis`.
     """
 
     def __init__(self, url: str, *, prefix: str = "agentkit:quota:") -> None:
@@ -101,10 +103,10 @@ class RedisQuotaStore:
             limits.window,
             "reserve",
             quote.input_tokens + quote.output_tokens,
-            to_nano(quote.cost or ZERO),
+            "" if quote.cost is None else to_nano(quote.cost),
             _limit(limits.requests),
             _limit(limits.tokens),
-            "" if limits.dollars is None else to_nano(limits.dollars),
+            "" if limits.dollars is None else int(multiply_money(limits.dollars, _NANOS)),
         )
         axis, index, requests, tokens, nano, wait = found
         dollars = multiply_money(Decimal(nano), _NANO)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from agentkit.core.contracts.text import clean_text
 from agentkit.errors import ConfigurationError
 
 __all__ = ["Scope"]
@@ -12,7 +13,8 @@ __all__ = ["Scope"]
 class Scope(Struct, frozen=True):
     """The tenant a run belongs to, and optionally its user and session.
 
-    Raises ConfigurationError for an empty or non-text part: an unset tenant must never become a shared one.
+    Raises ConfigurationError for an empty or non-text part, or one that no store takes as it is: an unset tenant must
+    never become a shared one, nor two tenants one.
     """
 
     tenant: str
@@ -26,6 +28,8 @@ class Scope(Struct, frozen=True):
                 continue
             if not isinstance(value, str) or not value.strip():
                 raise ConfigurationError(f"Scope({name}={value!r}): pass a non-empty text, such as 'acme'.")
+            if not value.isprintable() and clean_text(value) != value:
+                raise ConfigurationError(f"Scope({name}={value!r}): no store takes its NULs or halves of characters.")
 
     def key(self) -> str:
         """Return one unambiguous text for the whole scope; two different scopes never share one."""

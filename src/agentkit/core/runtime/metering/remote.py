@@ -124,4 +124,6 @@ def said(standing: QuotaStanding, limits: QuotaLimits, quote: Quote) -> str:
         tokens = standing.tokens + quote.input_tokens + quote.output_tokens
         return f"tokens up to {tokens} > {limits.tokens} in {limits.window:g} s"
     money = add_money(standing.dollars, quote.cost or ZERO)
-    return f"cost up to ${render_money(money)} > ${render_money(limits.dollars or ZERO)} in {limits.window:g} s"
+    ceiling = limits.dollars or ZERO
+    sign = ">" if money > ceiling else "reaches"
+    return f"cost up to ${render_money(money)} {sign} ${render_money(ceiling)} in {limits.window:g} s"
