@@ -7,6 +7,7 @@ from decimal import Decimal
 import pytest
 
 from agentkit import Binding, Budget, CallRuntime, Usage
+from agentkit.catalog import bound, cost
 from agentkit.core.contracts import (
     AssistantMessage,
     Call,
@@ -14,7 +15,9 @@ from agentkit.core.contracts import (
     ModelSettings,
     OpaqueItem,
     OutputSpec,
+    Rates,
     ToolSpec,
+    UnitRate,
     UserMessage,
 )
 from agentkit.errors import ConfigurationError
@@ -58,7 +61,7 @@ async def test_everything_that_is_sent_counts_under_a_strict_ceiling(request_):
         assert Decimal("0.02") < budget.spent() <= Decimal(ceiling)
 
 
-@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "n", "model", "previous_response_id"])
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "n", "prompt", "previous_response_id"])
 async def test_a_strict_budget_refuses_what_nobody_can_bound(name):
     """A field that lifts the cap, or stands for a prompt kept elsewhere, is refused by name before anything is sent."""
     model = ScriptedModel(["Hi."], repeat_last=True)
@@ -68,3 +71,16 @@ async def test_a_strict_budget_refuses_what_nobody_can_bound(name):
             await calls.ask(Binding(model), "Hi", settings=settings, budget=Budget("1", strict=True))
         assert not model.requests
         assert (await calls.ask(Binding(model), "Hi", settings=settings, budget=Budget("1"))).text == "Hi."
+
+
+@pytest.mark.parametrize("per", [1, 1000, 1_000_000])
+def test_a_bound_knows_modalities_however_their_rate_is_written(per):
+    """A token of a modality costs at most what the bound says, whether its rate is for one, a thousand or a million."""
+    for unit, used in (
+        ("input_audio_tokens", Usage(10, 0, units=(("input_audio_tokens", 10),))),
+        ("output_audio_tokens", Usage(0, 10, units=(("output_audio_tokens", 10),))),
+    ):
+        rates = Rates(Decimal(1), Decimal(1), units=(UnitRate(unit, Decimal("0.00006") * per, per=per),))
+        bill = cost(rates, used)
+        assert bill == Decimal("0.0006")
+        assert bound(rates, used.input_tokens, used.output_tokens) == bill

@@ -249,7 +249,7 @@ def _unit_line(rate: UnitRate, quantity: int | Decimal, *, rounded: bool) -> Cos
     if rate.per == MILLION:
         cost = multiply_money(multiply_money(rate.price, billed), _PER_TOKEN)
     else:
-        cost = _divided(multiply_money(rate.price, billed), rate.per)
+        cost = divided(multiply_money(rate.price, billed), rate.per)
     shown = int(billed) if billed == billed.to_integral_value() else billed
     return CostLine(rate.unit, shown, rate.price, rate.per, cost)
 
@@ -272,6 +272,6 @@ def _up(amount: Decimal, step: Decimal) -> Decimal:
     return down if down == amount else add_money(down, step)
 
 
-def _divided(amount: Decimal, per: int) -> Decimal:
+def divided(amount: Decimal, per: int) -> Decimal:
     """Return the quotient at twenty places, of which money keeps twelve."""
     return multiply_money(Decimal(divide_money(multiply_money(amount, 10**20), Decimal(per))), Decimal("1e-20"))

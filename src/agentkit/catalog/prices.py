@@ -115,7 +115,7 @@ class PriceTable:
         rows = self._rows(provider, model)
         if len(rows) == 1:
             return (rows[0][1].rates,)
-        moment = datetime.now(UTC) if at is None else at.astimezone(UTC)
+        moment = datetime.now(UTC) if at is None else at if at.tzinfo is None else at.astimezone(UTC)
         known = {**_UNASKED, **(facts or _NO_FACTS)}
         tiers = None if tier in _ANY_TIER else {None, None if tier in STANDARD_TIERS else tier, ANY}
         return tuple(

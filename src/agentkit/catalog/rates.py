@@ -8,7 +8,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from agentkit.catalog.assess import MILLION, assess, stepped
+from agentkit.catalog.assess import MILLION, assess, divided, stepped
 from agentkit.catalog.sound import sound
 from agentkit.core.contracts import (
     ZERO,
@@ -57,11 +57,12 @@ def bound(rates: Rates, input_tokens: int, output_tokens: int) -> Decimal:
         band_input, band_output = _dearest(band)
         dearest_input, dearest_output = max(dearest_input, band_input), max(dearest_output, band_output)
     for rate in rates.units:
-        if rate.per == MILLION and rate.unit.endswith("_tokens"):
+        if rate.unit.endswith("_tokens"):
+            price = rate.price if rate.per == MILLION else divided(multiply_money(rate.price, MILLION), rate.per)
             if rate.unit.startswith("output_"):
-                dearest_output = max(dearest_output, rate.price)
+                dearest_output = max(dearest_output, price)
             else:
-                dearest_input = max(dearest_input, rate.price)
+                dearest_input = max(dearest_input, price)
     total = add_money(multiply_money(dearest_input, input_tokens), multiply_money(dearest_output, output_tokens))
     most = _dollars(total, rates.request)
     for step in rates.steps:

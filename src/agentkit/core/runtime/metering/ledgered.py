@@ -53,6 +53,7 @@ async def begin(attempt: Attempt) -> None:
             )
         return
     ceilings = [SharedCeiling(getattr(each, "shared"), getattr(each, "ceiling")()) for each in shared]  # noqa: B009
+    opened: LedgerEntry | None = None
     patience = min((float(getattr(each, "max_wait", 0.0)) for each in shared), default=0.0)
     try:
         record = replace(row(attempt, "ok", None), usage=_UNKNOWN, cost=None)
@@ -67,7 +68,7 @@ async def begin(attempt: Attempt) -> None:
         refusal = await _admitted(attempt, ledger, opened, ceilings, patience)
     except BaseException:
         give_back(attempt, attempt.limiting)
-        if attempt.record is not None:
+        if opened is not None and attempt.record is not None:
             await end(attempt, opened, sent=False)
         raise
     attempt.opened = opened
