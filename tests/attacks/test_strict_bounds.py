@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from decimal import Decimal
 
 import pytest
@@ -20,8 +21,9 @@ from agentkit.core.contracts import (
     UnitRate,
     UserMessage,
 )
-from agentkit.errors import ConfigurationError
+from agentkit.errors import ConfigurationError, MeterExceeded, UnpricedModel
 from agentkit.testing import Reply, ScriptedModel
+from agentkit.tools import metered
 
 BLOB = "x" * 20_000
 ASKED = (UserMessage("Hi"),)
@@ -84,3 +86,20 @@ def test_a_bound_knows_modalities_however_their_rate_is_written(per):
         bill = cost(rates, used)
         assert bill == Decimal("0.0006")
         assert bound(rates, used.input_tokens, used.output_tokens) == bill
+
+
+async def test_an_operation_priced_by_tokens_has_to_say_how_many_at_most():
+    """Without a bound it is refused under a ceiling; with one, that is reserved, and what does not fit is refused."""
+    rates, used = Rates(Decimal(1), Decimal(0)), Usage(20_000, 0)
+    budget = Budget("0.03")
+    async with CallRuntime() as calls:
+        ctx = calls.context(budget=budget)
+        with pytest.raises(UnpricedModel, match="at_most="):
+            async with metered(ctx, "acme", "embed", price=rates):
+                raise AssertionError("it began")
+        for error in (None, MeterExceeded):
+            with pytest.raises(error) if error else nullcontext():
+                async with metered(ctx, "acme", "embed", price=rates, at_most={"input_tokens": 20_000}) as bill:
+                    assert budget.held() == Decimal("0.02")
+                    bill.used(used)
+    assert (budget.spent(), budget.held()) == (Decimal("0.02"), 0)

@@ -106,7 +106,8 @@ async def metered(
     Every meter of the context is asked before the block and charged after it, on every exit; the ledger has a row of
     its own, under `provider`, `operation` (where a model's name stands) and `purpose`. It counts as one call.
     `price` is dollars for each operation, dollars by unit ({"page": "0.001"}), or Rates; without it, say what it cost
-    with `bill.costs(...)`. `at_most` is what is reserved: dollars, or units; one of each priced unit when left out.
+    with `bill.costs(...)`. `at_most` is what is reserved: dollars, or units, `input_tokens` and `output_tokens` too.
+    Left out it is one of each priced unit, but nothing is known of tokens then.
 
     Raises MeterExceeded when a ceiling refuses it, and UnpricedModel when there is neither price nor bound under a
     money ceiling and the runtime's policy is to refuse; the block does not begin then.
@@ -169,21 +170,25 @@ def _bound(
     rates = _rates(price)
     if rates is None:
         return None
-    expected = {rate.unit: 1 for rate in rates.units} if at_most is None else at_most
-    bound = cost(rates, Usage(units=tuple(sorted(expected.items()))))
+    expected = dict.fromkeys((rate.unit for rate in rates.units), 1) if at_most is None else at_most
+    if (rates.input and "input_tokens" not in expected) or (rates.output and "output_tokens" not in expected):
+        return None  # nobody said how many tokens it is at most
+    told = {name: _amount(name, amount, "metered(at_most=...)") for name, amount in expected.items()}
+    read, written = int(told.pop("input_tokens", 0)), int(told.pop("output_tokens", 0))
+    bound = cost(rates, Usage(read, written, units=tuple(sorted(told.items()))))
     if bound is None:
         raise ConfigurationError(f"metered(at_most={dict(expected)!r}): the price has no rate for some of these units.")
     return bound
 
 
-def _amount(name: str, value: object) -> int | Decimal:
+def _amount(name: str, value: object, owner: str = "used") -> int | Decimal:
     """Return how much of a unit was used; a float enters by its spelling."""
     try:
         amount = Decimal(str(value))
     except (DecimalException, ValueError):
         amount = Decimal("NaN")
     if isinstance(value, (bool, str)) or not amount.is_finite() or not 0 <= amount <= MOST_TOKENS:
-        raise ConfigurationError(f"used({name}={value!r}): pass a number from 0 on.")
+        raise ConfigurationError(f"{owner}({name}={value!r}): pass a number from 0 on.")
     return value if isinstance(value, int) else amount
 
 
