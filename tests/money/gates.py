@@ -91,9 +91,11 @@ class Seen:
 
     def used(self, usage):
         """The provider told what was used."""
+        self.estimated = False
+        if self.prices is None:
+            return
         fresh, written = self.prices
         odd = usage.cache_write_tokens
-        self.estimated = False
         self.least = ((usage.input_tokens - odd) * fresh + usage.output_tokens * written) / MILLION
         self.cost = None if odd else self.least
 
@@ -104,7 +106,7 @@ class Seen:
     def over(self):
         """It ended; what nobody told is at least what was delivered."""
         self.live = False
-        if self.estimated:
+        if self.estimated and self.prices is not None:
             self.least = -(-self.heard // 4) * self.prices[1] / MILLION
 
 
@@ -118,7 +120,7 @@ class GatedModel:
 
     def __init__(self, name, gates, seen, prices):
         self.name = self.provider = name
-        self.prices = tuple(Decimal(price) for price in prices)
+        self.prices = None if prices is None else tuple(Decimal(price) for price in prices)
         self._gates = gates
         self._seen = seen
 

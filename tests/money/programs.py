@@ -26,6 +26,7 @@ def setups_with(**more):
         "max_calls": st.sampled_from([None, None, 3]),
         "hedge": st.sampled_from([None, "same", "fallback"]),
         "slow_ledger": st.sampled_from([False, False, True]),
+        "unlisted": st.sampled_from([False, False, True]),
         "slow_host": st.sampled_from([False, False, True]),
     }
     return st.builds(Setup, **{**parts, **more})

@@ -7,10 +7,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from money.programs import poor_setups, programs, setups, shared_setups, suspensions
 from money.referee import check, check_end
-from money.world import World
+from money.world import Setup, World
 
 from agentkit.stores import SqliteFile, SqliteLedgerStore
 
@@ -28,6 +28,12 @@ async def played(setup, program, file=None):
 
 @settings(PLAIN, max_examples=150)
 @given(setups, programs)
+@example(Setup(shared="60"), [("job", "ask", 1), ("answer", 0, "odd", True)])
+@example(Setup(), [("job", "slice", 0), ("answer", 0, "long", True)])
+@example(
+    Setup(life="60", group="60", midstream=True),
+    [("job", "ask", 0), ("answer", 0, "long", False), ("write", 0, None), ("write", 0, None), ("cancel", 0)],
+)
 def test_the_money_adds_up_at_every_step(setup, program):
     """Counters are what is settled and reserved, strict ceilings hold, and each request has one row, to the end."""
     asyncio.run(played(setup, program))

@@ -41,6 +41,7 @@ class Setup(Struct, frozen=True):
     hedge: str | None = None
     slow_ledger: bool = False
     slow_host: bool = False
+    unlisted: bool = False  # the second model has no price, only a declared one
 
 
 class World:
@@ -78,9 +79,10 @@ class World:
     def _binding(self):
         dear = {"input": "2000.3", "output": "9000.7", "cache_read": "100"}
         cheap = {"input": "1000.1", "output": "5000.9", "cache_read": "50"}
-        second = GatedModel("second", self.gates, self.seen, (dear["input"], dear["output"]))
+        unlisted = self.setup.unlisted
+        second = GatedModel("second", self.gates, self.seen, None if unlisted else (dear["input"], dear["output"]))
         first = GatedModel("first", self.gates, self.seen, (cheap["input"], cheap["output"]))
-        return Binding(first, price=cheap, fallback=[Binding(second, price=dear)])
+        return Binding(first, price=cheap, fallback=[Binding(second, price=None if unlisted else dear)])
 
     def _tools(self):
         @tool(effect="read")
@@ -105,6 +107,8 @@ class World:
         services = Services(clock=self.clock)
         how = {"budget": self.life, "quota": self.quota, "breaker": None, "services": services}
         async with AsyncExitStack() as stack:
+            if setup.unlisted:
+                how["fallback_price"] = "2000.3/9000.7"
             if setup.slow_host:
                 how["acquire"] = self.acquire
             self.calls = await stack.enter_async_context(CallRuntime(store=store, retry=retry, hedge=hedge, **how))
