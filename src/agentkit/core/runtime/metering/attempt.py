@@ -218,7 +218,7 @@ def _price(rates: Rates | None, usage: Usage) -> Decimal | None:
         return None
     try:
         price = cost(rates, usage)
-        if price is None or 0 <= price < _MOST_DOLLARS:
+        if price is None or price is ZERO or ZERO <= price < _MOST_DOLLARS:
             return price
     except Exception:
         _LOG.exception("The rates %r cannot price %r", rates.rule, usage)
@@ -231,7 +231,7 @@ def _least(rates: Rates, usage: Usage) -> Decimal:
     """Return the lower bound of a cost that is not known, 0 when none can be said; tell once what has no price."""
     try:
         bill = assess(rates, usage)
-        known = bill.known if 0 <= bill.known < _MOST_DOLLARS else ZERO
+        known = bill.known if ZERO <= bill.known < _MOST_DOLLARS else ZERO
     except Exception:  # it was logged when the whole could not be priced
         return ZERO
     gap = (rates.rule, bill.missing)
