@@ -61,7 +61,7 @@ def model_of(it):
     return it.binding.port
 
 
-async def test_costs_of_children_roll_up_exactly_once():
+async def test_b108_costs_of_children_roll_up_exactly_once():
     """Usage, cost and calls of three levels are in the top result, each row once, under its path."""
     deep = agent("deep", [say("d")])
     middle = agent("middle", [wish("deep"), say("m")], [deep.as_tool()])
@@ -75,7 +75,7 @@ async def test_costs_of_children_roll_up_exactly_once():
     assert {record.path for record in result.records} == {"", "middle@1.0", "middle@1.0/deep@1.0"}
 
 
-async def test_costs_count_when_the_child_fails():
+async def test_b108_costs_count_when_the_child_fails():
     """A child that spends and then fails is told to the lead, and what it spent is in the total, once."""
     child = agent("child", [wish("nothing"), Fault(Overloaded("down", retryable=False), after=0)])
     lead = agent("lead", [wish("child"), say("sorry")], [child.as_tool()])
@@ -90,7 +90,7 @@ async def test_costs_count_when_the_child_fails():
     assert sum(record.cost for record in result.records) == result.cost
 
 
-async def test_the_calls_limit_is_the_trees():
+async def test_b107_the_calls_limit_is_the_trees():
     """A lead limited to five calls stops a child that would loop for ten."""
     child = agent("child", [wish("nothing")] * 10, cognition=ReAct(max_turns=10))
     lead = agent("lead", [wish("child"), say("never")], [child.as_tool()])

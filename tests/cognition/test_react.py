@@ -231,7 +231,7 @@ async def test_empty_answer_after_a_tool_turn_is_a_fault():
     assert log == ["act"]
 
 
-async def test_max_turns_gives_one_last_answer_without_tools():
+async def test_b67_max_turns_gives_one_last_answer_without_tools():
     """After `max_turns` the model gets a call with tool_choice none; the run ends as max_turns with that answer."""
     log = []
     model = ScriptedModel([wish(0, "act"), wish(1, "act"), "what I have"])
@@ -253,7 +253,7 @@ async def test_calls_in_the_last_turn_are_answered_and_not_run():
     await run(binding, [*answer.messages, UserMessage("go on")], [noted(log, "act", "read")])
 
 
-async def test_final_answer_false_ends_without_another_call():
+async def test_b67_final_answer_false_ends_without_another_call():
     """`ReAct(final_answer=False)` stops at the limit with everything gathered."""
     model = ScriptedModel([wish(0, "act"), wish(1, "act")])
     agent = Agent(

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from agentkit.core.contracts import FilePart, ImagePart, TextPart, ToolResult
-from agentkit.tools import MAX_RESULT_CHARS, render_result
+from agentkit.core.contracts import FilePart, ImagePart, TextPart, ToolMessage, ToolResult
+from agentkit.tools import MAX_RESULT_CHARS, fit_batch, render_result
 
 
 class Row(BaseModel):
@@ -120,3 +120,64 @@ def test_a_cut_never_breaks_a_character(text, most):
         note, _, tail = rest.rpartition(" characters left out ...]\n")
         assert len(head) + len(tail) == most or "[..." in text or "\n" in text
         assert note.isdigit() or "[..." in text
+
+
+GIANTS = {
+    "json": ({"rows": [{"id": n, "text": "x" * 50} for n in range(26_000)]}, '{"rows":[{"id":0', '"}]}'),
+    "log": ("2026-12-01 INFO line\n" * 90_500, "2026-12-01 INFO", "INFO line\n"),
+    "emoji": ("\N{ROCKET}" * 700_000, "\N{ROCKET}", "\N{ROCKET}"),
+}
+
+
+@pytest.mark.parametrize(("value", "begins", "ends"), GIANTS.values(), ids=GIANTS)
+def test_b68_one_giant_result_keeps_its_ends(value, begins, ends):
+    """However it has its lines, head and tail stay whole characters, and the middle is counted."""
+    whole = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
+    assert len(whole) > 700_000 - 1
+    text = render_result(value).content
+    note = f"[... {len(whole) - MAX_RESULT_CHARS} characters left out ...]"
+    assert text.startswith(begins)
+    assert text.endswith(ends)
+    assert text.count(note) == 1
+    assert len(text) == MAX_RESULT_CHARS + len(note) + 2
+    assert text.encode().decode() == text
+
+
+@pytest.mark.parametrize("wrap", [lambda data: {"file": data, "n": 1}, lambda data: [bytearray(data)]])
+def test_b68_binary_data_inside_a_value_is_named_and_not_spelled_out(wrap):
+    """Three megabytes within JSON are a note; a picture by itself is a part."""
+    picture = b"\x89PNG\r\n\x1a\n" + bytes(3_000_000)
+    text = render_result(wrap(picture)).content
+    assert "[3000008 bytes of binary data, not shown]" in text
+    assert len(text) < 100
+    part = render_result(picture).content[0]
+    assert isinstance(part, ImagePart)
+    assert part.data == picture
+
+
+@given(st.lists(st.integers(0, 5_000), min_size=1, max_size=12), st.integers(0, 9_000))
+def test_b68_a_batch_fits_and_small_answers_stay_whole(sizes, most):
+    """Together they have at most so many characters, only the longest are cut, and each says what it lost."""
+    letters = "ZYXWVUTSRQPO"  # none of them in a note
+    before = {n: ToolMessage(f"c{n}", letters[n] * size) for n, size in enumerate(sizes)}
+    after = dict(before)
+    fit_batch(after, most)
+    shown = {n: message.content.count(letters[n]) for n, message in after.items()}
+    assert sum(shown.values()) <= max(most, 0) or after == before
+    cut = [n for n in after if after[n] != before[n]]
+    assert bool(cut) == (sum(sizes) > most)
+    for n in cut:
+        assert f"[... {sizes[n] - shown[n]} characters left out ...]" in after[n].content
+        assert all(shown[n] >= shown[other] for other in after)
+    assert sum(shown.values()) > most - len(sizes) or not cut
+
+
+def test_b68_what_was_left_out_twice_is_counted_once():
+    """A result cut at its own limit, and again beside others, tells the whole gap."""
+    text = render_result("y" * 300_000).content
+    answers = {n: ToolMessage(f"c{n}", text) for n in range(4)}
+    fit_batch(answers, 40_000)
+    for message in answers.values():
+        assert message.content.count("y") == 10_000
+        assert message.content.count("[... 290000 characters left out ...]") == 1
+        assert message.content.count("left out") == 1

@@ -25,6 +25,7 @@ from agentkit.core.contracts import (
 )
 from agentkit.core.contracts.digest import digest, pending_id
 from agentkit.errors import Cancelled, DeadlineExceeded, MeterExceeded, ToolError
+from agentkit.tools import fit_batch
 
 __all__ = ["Dispatch", "SuspendedBelow"]
 
@@ -106,7 +107,7 @@ class Dispatch:
         ]
         if not run.slot.volatile:
             await self._open(todo)
-        if len(todo) == 1:
+        if len(calls) == len(todo) == 1:
             await self._answer(todo[0])
             return
         for group in _groups(todo):
@@ -116,6 +117,8 @@ class Dispatch:
                 await self._together(group)
             if self.stopped is not None:
                 return
+        if not self.pending:
+            fit_batch(answered)
 
     async def _open(self, todo: list[Slotted]) -> None:
         effects = tuple(f"{slotted.call.name} (call {slotted.call.id})" for slotted in todo if slotted.acts)
