@@ -45,10 +45,12 @@ ALLOWED = {
             "BudgetStanding._crossed",
             "BudgetStanding.__init__",
         },
-        "core/runtime/metering/feedback.py": {"Feedback.until"},
+        "core/runtime/metering/feedback.py": {"Feedback.until", "_Said.until"},
         "core/runtime/metering/ledgered.py": {"", "begin", "_admitted", "_lease"},
-        "core/runtime/metering/quota.py": {"", "Quota.__init__", "Quota._closed", "Quota._look_again", "Quota._until"},
-        "core/runtime/metering/remote.py": {"RemoteWindows.wait"},
+        "core/runtime/metering/quota.py": {"Quota.__init__"},
+        "core/runtime/metering/local.py": {"LocalWindows._look_again"},
+        "core/runtime/metering/remote.py": {"RemoteWindows._opened", "RemoteWindows._wait"},
+        "core/runtime/metering/windows.py": {"", "latest"},
     },
 }
 

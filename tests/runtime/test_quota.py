@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentkit.core.contracts import RateLimit, Scope, Usage
+from agentkit.core.contracts import QuotaStanding, RateLimit, Scope, Usage
 from agentkit.core.runtime.context import RunContext
 from agentkit.core.runtime.deadline import Deadline
 from agentkit.core.runtime.metering.quota import Quota
@@ -168,13 +168,29 @@ async def test_an_attempt_longer_than_the_window_stays_held(make, clock):
     assert (await quota.guard(make.call("0.20"))).ok
 
 
+async def test_standing_counts_attempts_in_flight_at_their_bound(make, clock):
+    """What is reserved counts, what was used replaces it, and asking makes no key."""
+    quota = Quota(max_usd="1.00", clock=clock)
+    assert await quota.standing(KEY) == QuotaStanding()
+    assert quota.keys() == ()
+    call = make.call("0.90")
+    await quota.guard(call)
+    standing = await quota.standing(KEY)
+    bound = call.quote.input_tokens + call.quote.output_tokens
+    assert (standing.requests, standing.tokens, standing.dollars) == (1, bound, Decimal("0.90"))
+    quota.settle(call, make.row(call, "0.10"))
+    assert (await quota.standing(KEY)).dollars == Decimal("0.10") == quota.spent_in_window(KEY)
+    clock.advance(62)
+    assert await quota.standing(KEY) == QuotaStanding()
+
+
 async def test_memory_a_key_is_constant(make, clock):
     """A hundred thousand seconds of traffic keep at most sixty-one slices."""
     quota = Quota(max_rpm=10**9, clock=clock)
     for _ in range(500):
         await quota.charge(make.call(), Usage(1, 1), cost="0.01")
         clock.advance(0.7)
-    assert len(quota._windows[KEY]._slices) <= 61
+    assert len(quota._local._windows[KEY]._slices) <= 61
 
 
 events = st.lists(st.tuples(st.floats(0, 40, allow_nan=False), st.integers(1, 9)), min_size=1, max_size=60)

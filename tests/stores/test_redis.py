@@ -128,6 +128,24 @@ async def test_a_quota_reserves_settles_and_refuses_as_one_in_memory_does(store)
             assert (await quota.guard(call(tenant))).ok
 
 
+async def test_standing_is_read_without_counting(store):
+    """Attempts in flight count at their bound; asking changes nothing, and only the store can be asked."""
+    quota = Quota(max_usd="1.00", store=store)
+    nothing = await quota.standing("acme")
+    assert (nothing.axis, nothing.requests, nothing.tokens, nothing.dollars) == ("", 0, 0, 0)
+    first = call()
+    key = first.ctx.scope.key()
+    await quota.guard(first)
+    for _ in range(3):
+        standing = await quota.standing(key)
+        assert (standing.requests, standing.tokens, standing.dollars) == (1, 15, Decimal("0.30"))
+    quota.settle(first, row(first, "0.10"))
+    await quota.flush()
+    assert (await quota.standing(key)).dollars == Decimal("0.10")
+    with pytest.raises(ConfigurationError, match="standing"):
+        quota.spent_in_window(key)
+
+
 async def test_many_workers_admit_together_what_one_would(redis_server, tmp_path):
     """Four processes at once: never more than fits of requests or money, and no less than surely fits."""
     script = tmp_path / "worker.py"
@@ -215,8 +233,9 @@ async def test_waiting_in_turns(store):
 async def test_a_server_that_goes_away_and_comes_back(redis_server):
     """Closed refuses and says so, open lets through; after a restart both count again, from nothing."""
     prefix = f"{PREFIX}restart:"
-    closed = Quota(max_rpm=1, store=RedisQuotaStore(redis_server.url, prefix=prefix + "c"))
-    opened = Quota(max_rpm=1, store=RedisQuotaStore(redis_server.url, prefix=prefix + "o"), on_error="open")
+    stores = [RedisQuotaStore(redis_server.url, prefix=prefix + each) for each in "co"]
+    closed = Quota(max_rpm=1, store=stores[0])
+    opened = Quota(max_rpm=1, store=stores[1], on_error="open")
     for quota in (closed, opened):
         await quota.guard(call())
     redis_server.stop()
@@ -238,7 +257,8 @@ async def test_a_server_that_goes_away_and_comes_back(redis_server):
                     break
                 continue
             assert verdict.ok
-        await quota._remote.store.aclose()
+    for store in stores:
+        await store.aclose()
 
 
 async def test_errors_hold_no_password():

@@ -39,7 +39,7 @@ while oldest <= last do
   if slice then
     local a, b, c = slice:match('(%S+) (%S+) (%S+)')
     r, t, n = r - a, t - b, n - c
-    redis.call('HDEL', key, oldest)
+    if op ~= 'read' then redis.call('HDEL', key, oldest) end
   end
   oldest = oldest + 1
 end
@@ -65,9 +65,11 @@ elseif op == 'settle' then
   end
   add(index, 0, tonumber(ARGV[6]), tonumber(ARGV[7]))
 end
-redis.call('HSET', key, 'r', string.format('%.0f', r), 't', string.format('%.0f', t), 'n', string.format('%.0f', n),
-  'o', oldest)
-redis.call('PEXPIRE', key, width * 62)
+if op ~= 'read' then
+  redis.call('HSET', key, 'r', string.format('%.0f', r), 't', string.format('%.0f', t), 'n', string.format('%.0f', n),
+    'o', oldest)
+  redis.call('PEXPIRE', key, width * 62)
+end
 local first = oldest
 while first < index and redis.call('HEXISTS', key, first) == 0 do first = first + 1 end
 local wait = math.max(1, (first + 61) * width - ms)
@@ -108,9 +110,11 @@ class RedisQuotaStore:
             _limit(limits.tokens),
             "" if limits.dollars is None else int(multiply_money(limits.dollars, _NANOS)),
         )
-        axis, index, requests, tokens, nano, wait = found
-        dollars = multiply_money(Decimal(nano), _NANO)
-        return QuotaStanding(axis, int(wait) / 1000, int(index), int(requests), int(tokens), dollars)
+        return _standing(found)
+
+    async def standing(self, key: str, window: float) -> QuotaStanding:
+        """Say what counts for the key now, attempts in flight at their bound; nothing is counted."""
+        return _standing(await self._run(key, window, "read"))
 
     async def settle(self, key: str, slice_: int, bound: Quote, tokens: int, dollars: Decimal, window: float) -> None:
         """Take a bound back from its slice, unless that has left the window, and count what was used now."""
@@ -172,3 +176,9 @@ async def _keep(client: Redis) -> AsyncGenerator[None, None]:
 
 def _limit(value: int | None) -> int | str:
     return "" if value is None else value
+
+
+def _standing(found: list[str]) -> QuotaStanding:
+    axis, index, requests, tokens, nano, wait = found
+    dollars = multiply_money(Decimal(nano), _NANO)
+    return QuotaStanding(axis, int(wait) / 1000, int(index), int(requests), int(tokens), dollars)

@@ -167,8 +167,8 @@ def tool(
     `effect` says what a call does to the world: "read" nothing, "write" changes own data, "execute" runs code,
     "external" acts outside (sends, pays), "unknown" is treated as the worst. `idempotent` calls may be repeated.
     `timeout` is seconds. A result longer than `max_result_chars` loses its middle, with a note of how much; the
-    results of one turn share MAX_BATCH_CHARS, the longest ones giving way. Raises ConfigurationError for a parameter without annotation, `*args`, a missing
-    description, or a name that providers refuse.
+    results of one turn share MAX_BATCH_CHARS, the longest ones giving way. Raises ConfigurationError
+    for a parameter without annotation, `*args`, a missing description, or a name that providers refuse.
     """
     scope = sys._getframe(1).f_locals
 

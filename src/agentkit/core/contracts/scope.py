@@ -33,7 +33,10 @@ class Scope(Struct, frozen=True):
 
     def key(self) -> str:
         """Return one unambiguous text for the whole scope; two different scopes never share one."""
-        parts = [f"t{len(self.tenant)}:{self.tenant}"]
+        tenant = f"t{len(self.tenant)}:{self.tenant}"
+        if self.user is self.session is None:
+            return tenant
+        parts = [tenant]
         if self.user is not None:
             parts.append(f"u{len(self.user)}:{self.user}")
         if self.session is not None:

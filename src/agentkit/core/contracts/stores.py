@@ -166,6 +166,10 @@ class QuotaStore(Protocol):
         """Count a request with its bound in tokens and dollars when it fits, and say where the key stands."""
         ...
 
+    async def standing(self, key: str, window: float) -> QuotaStanding:
+        """Say where the key stands without counting anything."""
+        ...
+
     async def settle(self, key: str, slice_: int, bound: Quote, tokens: int, dollars: Decimal, window: float) -> None:
         """Take a bound back from its slice, unless that has left the window, and count what was used now."""
         ...

@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
+from typing import TypeAlias
 
 from msgspec import Struct
 
-from agentkit.core.contracts import ZERO, Quote, Usage, add_money, subtract_money
+from agentkit.core.contracts import (
+    ZERO,
+    Call,
+    ChatRequest,
+    QuotaLimits,
+    Quote,
+    Usage,
+    add_money,
+    render_money,
+    subtract_money,
+)
+from agentkit.core.runtime.clock import Clock
 from agentkit.core.runtime.metering.admission import WaitingRoom
+from agentkit.core.runtime.metering.limits import Refusal
 
-__all__ = ["SLICES", "Slice", "Window", "tokens_used", "unknown_rest"]
+__all__ = [
+    "SLICES",
+    "Priority",
+    "Slice",
+    "Window",
+    "latest",
+    "over_dollars",
+    "over_requests",
+    "over_tokens",
+    "rank",
+    "tokens_used",
+    "unknown_rest",
+]
 
 SLICES = 60
+Priority: TypeAlias = Callable[[Call[ChatRequest]], int]
+_NEVER = 86_400.0 * 365
 
 
 class Slice(Struct):
@@ -51,27 +79,21 @@ class Window:
             sums.uncertain = subtract_money(sums.uncertain, old.uncertain)
             sums.unpriced -= old.unpriced
 
-    def add(
-        self,
-        index: int,
-        *,
-        requests: int = 0,
-        tokens: int = 0,
-        cost: Decimal = ZERO,
-        uncertain: Decimal = ZERO,
-        unpriced: int = 0,
-    ) -> None:
-        """Count something in the slice `index`, the newest one."""
-        if not self._slices or self._slices[-1].index < index:
-            self._slices.append(Slice(index))
-        for part in (self._slices[-1], self.sums):
-            part.requests += requests
+    def newest(self) -> Slice:
+        """Return the slice of now."""
+        slices = self._slices
+        if not slices or slices[-1].index < self.touched:
+            slices.append(Slice(self.touched))
+        return slices[-1]
+
+    def use(self, tokens: int, cost: Decimal, rest: Decimal | None) -> None:
+        """Count what an attempt used, now; `rest` is what may come on top of its cost, None when that is known."""
+        for part in (self.newest(), self.sums):
             part.tokens += tokens
-            part.unpriced += unpriced
-            if cost is not ZERO:
-                part.cost = add_money(part.cost, cost)
-            if uncertain is not ZERO:
-                part.uncertain = add_money(part.uncertain, uncertain)
+            part.cost = add_money(part.cost, cost)
+            if rest is not None:
+                part.unpriced += 1
+                part.uncertain = add_money(part.uncertain, rest)
 
     @property
     def next_expiry(self) -> int | None:
@@ -88,6 +110,34 @@ class Window:
     def idle(self) -> bool:
         """Return whether nothing is counted, held or waited for."""
         return not self._slices and not self.room.busy
+
+
+def rank(call: Call[ChatRequest], priority: Priority | None) -> int:
+    """Return a call's place among those of its key, 0 by default; lower comes first."""
+    return 0 if priority is None else priority(call)
+
+
+def latest(call: Call[ChatRequest], clock: Clock) -> float:
+    """Return the moment of the clock until which the call may wait: its deadline."""
+    left = call.ctx.remaining_time()
+    return clock.now() + (_NEVER if left is None else left)
+
+
+def over_requests(requests: int, limits: QuotaLimits) -> Refusal:
+    """Return the refusal of a request too many."""
+    return Refusal("requests", f"requests {requests} > {limits.requests} in {limits.window:g} s")
+
+
+def over_tokens(tokens: int, limits: QuotaLimits) -> Refusal:
+    """Return the refusal of tokens too many."""
+    return Refusal("tokens", f"tokens up to {tokens} > {limits.tokens} in {limits.window:g} s")
+
+
+def over_dollars(money: Decimal, limits: QuotaLimits) -> Refusal:
+    """Return the refusal of a bound that crosses the ceiling, or of an unknown one when nothing is left."""
+    ceiling = limits.dollars or ZERO
+    sign = ">" if money > ceiling else "reaches"
+    return Refusal("cost", f"cost up to ${render_money(money)} {sign} ${render_money(ceiling)} in {limits.window:g} s")
 
 
 def tokens_used(usage: Usage, bound: Quote | None) -> int:
