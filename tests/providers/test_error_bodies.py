@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentkit.core.contracts import Call, ChatRequest, Route, UserMessage
+from agentkit.core.contracts import Call, ChatRequest, Route, UserMessage, WireProtocol
 from agentkit.errors import (
     AuthFailed,
     BadRequest,
@@ -205,6 +205,26 @@ async def test_b27_failures_inside_a_stream(body: Any, kind: type[ProviderError]
         await model.aclose()
     assert type(error) is kind
     assert error.accepted is True
+
+
+BARE = [
+    b'{"error": {"message": "slow down", "code": 429}}',
+    b'{\n  "error": {"code": 429}\n}\n',
+    b'{"error": {"code": 429}}\n\n',
+]
+
+
+@pytest.mark.parametrize("protocol", ["chat", "responses", "messages"])
+@pytest.mark.parametrize("body", BARE, ids=["one line", "several lines", "as a frame"])
+async def test_b27_an_error_that_is_no_event_in_an_event_stream(protocol: WireProtocol, body: bytes) -> None:
+    """B27: JSON in a stream's place is the error it names in every protocol, however it is cut."""
+    cut = tuple(body[at : at + 1] for at in range(len(body)))
+    answers = [HttpAnswer(headers={"content-type": "text/event-stream"}, pieces=pieces) for pieces in ((body,), cut)]
+    async with LoopbackServer(answers) as server:
+        model = build_model(find_profile("vllm"), base_url=server.url, protocol=protocol)
+        errors = [await failed(model) for _ in answers]
+        await model.aclose()
+    assert [type(error) for error in errors] == [RateLimited] * 2
 
 
 async def failed(model: HttpModel) -> ProviderError:

@@ -178,8 +178,6 @@ class ChatDecoder:
     def _read_frame(self, frame: bytes, events: list[ChatEvent]) -> None:
         name, data = data_of(frame)
         data = data.strip()
-        if not data and frame.lstrip()[:1] == b"{":  # a line of JSON without a field's name
-            data = frame.strip()
         if data == b"[DONE]":
             self.done = True
         elif data and not self.done:

@@ -59,7 +59,10 @@ class SseReader:
 
 
 def data_of(frame: bytes) -> tuple[bytes, bytes]:
-    """Return the event name and the data of any frame; comments and unknown fields count for nothing."""
+    """Return the event name and the data of any frame; comments and unknown fields count for nothing.
+
+    JSON without a field's name, as some servers send an error in a stream's place, is its own data.
+    """
     name = b""
     data: list[bytes] = []
     for line in frame.split(b"\n"):
@@ -67,4 +70,6 @@ def data_of(frame: bytes) -> tuple[bytes, bytes]:
             data.append(line[6:] if line.startswith(b"data: ") else line[5:])
         elif line.startswith(b"event:"):
             name = line[6:].strip()
+    if not data and frame.lstrip()[:1] == b"{":
+        return name, frame.strip()
     return name, b"\n".join(data)
