@@ -113,6 +113,15 @@ async def test_assigning_a_ceiling_counts_for_what_comes(make):
     assert budget.remaining() is None and budget.remaining_usd() is None
 
 
+def test_a_shared_ceiling_keeps_its_dollars():
+    """Without them its calls would be counted nowhere."""
+    budget = Budget("1.00", shared="acme")
+    with pytest.raises(ConfigurationError, match="max_cost_usd=None.*acme"):
+        budget.max_cost_usd = None
+    budget.max_cost_usd = "2.00"
+    assert budget.ceiling() == 2
+
+
 async def test_the_whole_usage_adds_up(make):
     """Every part of the usage is kept, and an unknown part stays unknown (fault 12)."""
     budget = Budget()

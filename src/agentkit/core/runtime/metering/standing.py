@@ -12,12 +12,15 @@ from agentkit.core.runtime.metering.account import Accounts, AccountState
 from agentkit.core.runtime.metering.admission import WaitingRoom
 from agentkit.core.runtime.metering.forecast import Forecast, forecast_of
 from agentkit.core.runtime.metering.limits import Ceilings, Refusal, to_dollars
+from agentkit.errors import ConfigurationError
 
 __all__ = ["BudgetStanding"]
 
 
 class BudgetStanding:
     """The half of a Budget that tells: ceilings, sums, what is left, and the accounts of runs."""
+
+    shared: str | None = None
 
     def __init__(self, limits: Ceilings, mode: str, state: AccountState, clock: Clock) -> None:
         self.limits = limits
@@ -37,6 +40,8 @@ class BudgetStanding:
 
     @max_cost_usd.setter
     def max_cost_usd(self, value: Money | None) -> None:
+        if value is None and self.shared is not None:
+            raise ConfigurationError(f"max_cost_usd=None: the ceiling shared as {self.shared!r} needs dollars.")
         with self._lock:
             self.limits.cost = None if value is None else to_dollars(value, "max_cost_usd")
             self._changed()
