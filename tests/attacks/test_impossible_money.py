@@ -169,6 +169,6 @@ def test_words_of_providers_to_keys_that_are_gone_take_no_memory():
     """What has run out is forgotten also of tenants that never come back."""
     feedback = Feedback()
     for number in range(5_000):
-        feedback.learn(f"t{number}", RateLimit(tokens_left=1, tokens_reset=10.0), now=float(number))
+        feedback.learn(f"t{number}", None, RateLimit(tokens_left=1, tokens_reset=10.0), now=float(number))
     assert len(feedback._said) < 300
-    assert feedback.until("t4999", 5_000.0) == 5_009.0
+    assert feedback.until("t4999", None, 5_000.0) == 5_009.0
